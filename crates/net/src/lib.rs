@@ -1,0 +1,2 @@
+//! A router and a host in one process.
+#![forbid(unsafe_code)]

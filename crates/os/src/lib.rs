@@ -1,0 +1,1 @@
+//! What Forebay asks of the operating system.

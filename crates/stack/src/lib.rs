@@ -1,0 +1,2 @@
+//! Forebay's IP stack: packets in, verdicts out.
+#![forbid(unsafe_code)]

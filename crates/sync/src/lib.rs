@@ -1,0 +1,1 @@
+//! Concurrency and memory building blocks of Forebay.
