@@ -1,1 +1,3 @@
 //! Concurrency and memory building blocks of Forebay.
+
+pub mod packet;

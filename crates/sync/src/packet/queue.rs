@@ -1,0 +1,125 @@
+//! A list of packets through the packets themselves.
+
+use std::iter::successors;
+use std::mem::take;
+use std::ptr::NonNull;
+
+use super::Buf;
+use super::slot::Slot;
+
+/// A first-in-first-out queue of packets, linked through their buffers: it
+/// allocates nothing, and [`append`](Self::append) splices in constant time.
+pub struct Queue<M> {
+    head: Option<Buf<M>>,
+    /// The last packet's slot, while there is one.
+    tail: Option<NonNull<Slot<M>>>,
+    len: usize,
+    bytes: usize,
+}
+
+// SAFETY: the queue owns its packets alone; `tail` is one of them.
+unsafe impl<M: Send> Send for Queue<M> {}
+// SAFETY: a shared queue gives nothing but shared access to its packets.
+unsafe impl<M: Sync> Sync for Queue<M> {}
+
+impl<M> Queue<M> {
+    /// An empty queue.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            head: None,
+            tail: None,
+            len: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Puts a packet at the end.
+    pub fn push(&mut self, packet: Buf<M>) {
+        let (last, bytes) = (packet.slot(), packet.truesize());
+        self.link(packet, last);
+        self.len += 1;
+        self.bytes += bytes;
+    }
+
+    /// Takes the packet at the front.
+    pub fn pop(&mut self) -> Option<Buf<M>> {
+        let mut packet = self.head.take()?;
+        self.head = packet.head_mut().next.take();
+        if self.head.is_none() {
+            self.tail = None;
+        }
+        self.len -= 1;
+        self.bytes -= packet.truesize();
+        Some(packet)
+    }
+
+    /// Moves all packets of `other` to the end, in constant time.
+    pub fn append(&mut self, other: &mut Self) {
+        let mut other = take(other);
+        if let (Some(first), Some(last)) = (other.head.take(), other.tail.take()) {
+            self.link(first, last);
+            self.len += take(&mut other.len);
+            self.bytes += take(&mut other.bytes);
+        }
+    }
+
+    /// Packets in the queue.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Bytes of memory its packets hold: the sum of [`Buf::truesize`].
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether there is no packet.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.head.is_none()
+    }
+
+    /// The packet at the front.
+    #[must_use]
+    pub fn peek(&self) -> Option<&Buf<M>> {
+        self.head.as_ref()
+    }
+
+    /// The metadata of the packet at the front. Not the packet: swapped for
+    /// another, it would take the rest of the queue with it.
+    pub fn peek_mut(&mut self) -> Option<&mut M> {
+        self.head.as_deref_mut()
+    }
+
+    /// The packets from front to end.
+    pub fn iter(&self) -> impl Iterator<Item = &Buf<M>> {
+        successors(self.head.as_ref(), |packet| packet.head().next.as_ref())
+    }
+
+    /// Hangs the list from `first` to `last` behind the end.
+    fn link(&mut self, first: Buf<M>, last: NonNull<Slot<M>>) {
+        match self.tail {
+            None => self.head = Some(first),
+            // SAFETY: `tail` is the last packet of this queue, which is
+            // borrowed mutably; no reference to it exists, and its link is
+            // empty, so nothing is overwritten.
+            Some(tail) => unsafe { (*tail.as_ptr()).next = Some(first) },
+        }
+        self.tail = Some(last);
+    }
+}
+
+impl<M> Default for Queue<M> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<M> Drop for Queue<M> {
+    fn drop(&mut self) {
+        while self.pop().is_some() {}
+    }
+}
