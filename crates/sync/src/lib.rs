@@ -1,3 +1,10 @@
-//! Concurrency and memory building blocks of Forebay.
+//! Concurrency and memory building blocks of Forebay: all that needs `unsafe`
+//! to be fast and is no system call.
 
+pub mod cache_line;
+mod loom;
 pub mod packet;
+pub mod prefetch;
+pub mod rcu;
+pub mod segments;
+pub mod static_key;

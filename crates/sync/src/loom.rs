@@ -1,0 +1,32 @@
+//! Atomics and locks: the standard library's, or loom's under `--cfg loom`,
+//! where `tests/loom.rs` tries every interleaving that matters.
+
+use std::sync::PoisonError;
+
+#[cfg(loom)]
+pub(crate) use ::loom::sync::{Arc, Mutex, MutexGuard, atomic};
+#[cfg(not(loom))]
+pub(crate) use std::sync::{Arc, Mutex, MutexGuard, atomic};
+
+/// Locks, whether or not somebody panicked inside: for data that is never left
+/// half changed.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Lets time pass in a loop that waits for another thread; `round` counts its
+/// turns. Grace periods are as short as a batch, so it spins first; a thread
+/// that holds a guard may have lost its processor, so it sleeps later.
+#[cfg(not(loom))]
+pub(crate) fn pause(round: u32) {
+    match round {
+        0..64 => std::hint::spin_loop(),
+        64..128 => std::thread::yield_now(),
+        _ => std::thread::sleep(std::time::Duration::from_micros(50)),
+    }
+}
+
+#[cfg(loom)]
+pub(crate) fn pause(_round: u32) {
+    ::loom::thread::yield_now();
+}
