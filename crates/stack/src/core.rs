@@ -1,0 +1,119 @@
+//! What one core has for itself, and what a stage is handed.
+
+use core::fmt;
+use std::sync::Arc;
+
+use forebay_sync::rcu::Reader;
+
+use crate::counters::{Counter, Shard};
+use crate::drop::DropReason;
+use crate::interface::Interfaces;
+use crate::packet::{Packet, PacketCache, PacketQueue};
+use crate::random::Random;
+use crate::stack::{Stack, View};
+use crate::time::Instant;
+
+/// One core's share of a stack: a worker owns one, and an application thread borrows one for the
+/// length of a call.
+pub struct Core {
+    pub(crate) reader: Reader,
+    pub(crate) local: Local,
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Core").finish_non_exhaustive()
+    }
+}
+
+/// What a stage may change without asking another core.
+pub struct Local {
+    cache: PacketCache,
+    counters: Arc<Shard>,
+    /// Packets that leave at the end of the batch, by interface.
+    tx: Vec<(u32, PacketQueue)>,
+    pub(crate) random: Random,
+}
+
+impl Local {
+    pub(crate) fn new(cache: PacketCache, counters: Arc<Shard>, random: Random) -> Self {
+        Self { cache, counters, tx: Vec::new(), random }
+    }
+
+    /// Frees a packet and counts why. Every drop ends here.
+    pub(crate) fn drop(&mut self, packet: Packet, reason: DropReason) {
+        self.counters.add_drop(reason);
+        for counter in reason.snmp(packet.version) {
+            self.counters.add(*counter, 1);
+        }
+        self.cache.free(packet);
+    }
+
+    /// Frees a packet that has done its work.
+    pub(crate) fn consume(&mut self, packet: Packet) {
+        self.cache.free(packet);
+    }
+
+    /// A fresh packet, or `None` when the pool is empty.
+    pub(crate) fn alloc(&mut self) -> Option<Packet> {
+        self.cache.alloc()
+    }
+
+    pub(crate) fn count(&self, counter: Counter) {
+        self.counters.add(counter, 1);
+    }
+
+    pub(crate) fn add(&self, counter: Counter, n: u64) {
+        self.counters.add(counter, n);
+    }
+
+    /// Queues a packet for an interface until the end of the batch.
+    pub(crate) fn queue_tx(&mut self, oif: u32, packet: Packet) {
+        match self.tx.iter_mut().find(|(ifindex, _)| *ifindex == oif) {
+            Some((_, queue)) => queue.push(packet),
+            None => {
+                let mut queue = PacketQueue::new();
+                queue.push(packet);
+                self.tx.push((oif, queue));
+            }
+        }
+    }
+
+    /// Hands what was queued to the interfaces; what their queues can't take is dropped.
+    pub(crate) fn flush_tx(&mut self, interfaces: &Interfaces) {
+        let mut tx = core::mem::take(&mut self.tx);
+        for (ifindex, packets) in &mut tx {
+            let reason = match interfaces.get(*ifindex) {
+                Some(interface) => {
+                    interface.tx.enqueue(packets);
+                    DropReason::TxQueueFull
+                }
+                None => DropReason::DevReady,
+            };
+            while let Some(packet) = packets.pop() {
+                self.drop(packet, reason);
+            }
+        }
+        // The queues are empty; keeping them keeps their allocation.
+        self.tx = tx;
+    }
+
+    pub(crate) fn flush_cache(&mut self) {
+        self.cache.flush();
+    }
+}
+
+/// What every stage is handed: the stack, what it looked like when the batch began, this core's
+/// own, and the time.
+pub(crate) struct Context<'a> {
+    pub(crate) stack: &'a Stack,
+    pub(crate) view: &'a View<'a>,
+    pub(crate) core: &'a mut Local,
+    pub(crate) now: Instant,
+}
+
+impl Context<'_> {
+    pub(crate) fn drop(&mut self, packet: Packet, reason: DropReason) {
+        self.core.drop(packet, reason);
+    }
+}

@@ -1,0 +1,150 @@
+//! Why a packet ended here: a variant, a line of documentation, a counter.
+//!
+//! The names follow Linux's `skb_drop_reason` where it has one. A packet is dropped in one place
+//! ([`crate::core::Local::drop`]), with one reason, which counts itself and the SNMP counters that
+//! Linux counts for it.
+
+use crate::counters::{Counter, Counter as C};
+use crate::packet::IpVersion;
+
+macro_rules! reasons {
+    ($($(#[doc = $doc:literal])+ $reason:ident, [$($v4:ident),*], [$($v6:ident),*];)+) => {
+        /// Why a packet was dropped.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum DropReason {
+            $($(#[doc = $doc])+ $reason,)+
+        }
+
+        impl DropReason {
+            /// Every reason, in the order of its counter.
+            pub const ALL: &'static [Self] = &[$(Self::$reason,)+];
+
+            /// The reason's name, as it is shown and as it stands in JSON.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$reason => stringify!($reason),)+ }
+            }
+
+            /// One line for people.
+            pub const fn doc(self) -> &'static str {
+                match self { $(Self::$reason => concat!($($doc),+),)+ }
+            }
+
+            /// The SNMP counters that go up with it.
+            pub(crate) const fn snmp(self, version: IpVersion) -> &'static [Counter] {
+                match (self, version) {
+                    $((Self::$reason, IpVersion::V4) => &[$(C::$v4),*],
+                      (Self::$reason, IpVersion::V6) => &[$(C::$v6),*],)+
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// The frame's version nibble is neither 4 nor 6.
+    NotIp, [], [];
+    /// Shorter than an IP header, or than the length the header claims.
+    PktTooSmall, [IpExtInTruncatedPkts], [Ip6InTruncatedPkts];
+    /// The IP header contradicts itself: header length, total length.
+    IpInHdr, [IpInHdrErrors], [Ip6InHdrErrors];
+    /// The IPv4 header checksum is wrong.
+    IpCsum, [IpInHdrErrors, IpExtInCsumErrors], [];
+    /// An IPv4 option is malformed.
+    IpOptions, [IpInHdrErrors], [];
+    /// Source routing, which `accept_source_route` forbids (RFC 5095 for IPv6).
+    SourceRoute, [IpInHdrErrors], [Ip6InHdrErrors];
+    /// An IPv6 extension header is malformed or in the wrong place.
+    Ipv6ExtHdr, [], [Ip6InHdrErrors];
+    /// An IPv6 option says: discard if unknown.
+    Ipv6Option, [], [Ip6InHdrErrors];
+    /// The source address is none a packet may come from (RFC 1812 section 5.3.7, RFC 4291).
+    IpInvalidSource, [], [Ip6InHdrErrors];
+    /// The source address is one of our own.
+    IpLocalSource, [], [];
+    /// A loopback address came in by another interface.
+    IpLocalnet, [], [Ip6InHdrErrors];
+    /// The destination address is none a packet may go to.
+    IpInvalidDest, [IpInAddrErrors], [Ip6InHdrErrors];
+    /// The route back to the source leads elsewhere (`rp_filter`, RFC 3704).
+    IpRpfilter, [], [];
+    /// No route to the destination.
+    IpInNoRoutes, [IpExtInNoRoutes], [Ip6InNoRoutes];
+    /// Not for us, and the interface does not forward.
+    IpNotForwarding, [IpInAddrErrors], [Ip6InAddrErrors];
+    /// A `blackhole` route or rule.
+    Blackhole, [], [];
+    /// An `unreachable` route or rule.
+    Unreachable, [], [Ip6InNoRoutes];
+    /// A `prohibit` route or rule.
+    Prohibit, [], [Ip6InNoRoutes];
+    /// A broadcast or multicast packet that may not be forwarded (RFC 2644, RFC 1812 section 5.2.1).
+    NotForwardable, [IpInAddrErrors], [Ip6InAddrErrors];
+    /// A multicast group that nobody here has joined.
+    MulticastNotJoined, [], [Ip6InDiscards];
+    /// TTL or hop limit used up.
+    TtlExceeded, [IpInHdrErrors], [Ip6InHdrErrors];
+    /// Larger than the next hop's MTU, and not to be fragmented.
+    PktTooBig, [IpFragFails], [Ip6InTooBigErrors, Ip6FragFails];
+    /// The MTU of the outgoing interface is too small for any IPv6 (below 1,280).
+    Ipv6Disabled, [], [Ip6InDiscards];
+
+    /// Fragments of one datagram overlap or contradict each other (RFC 5722).
+    FragOverlap, [IpReasmFails], [Ip6ReasmFails];
+    /// A fragment that came before.
+    FragDuplicate, [], [];
+    /// A fragment that is malformed: length, offset, or a datagram beyond 65,535 bytes.
+    FragInvalid, [IpReasmFails], [Ip6ReasmFails];
+    /// The rest of the datagram did not come in time (`ipfrag_time`).
+    FragTimeout, [IpReasmFails], [Ip6ReasmFails];
+    /// The memory or count limit of reassembly (`ipfrag_high_thresh`) is reached.
+    FragLimit, [IpReasmFails], [Ip6ReasmFails];
+
+    /// ICMP checksum wrong.
+    IcmpCsum, [IcmpInErrors, IcmpInCsumErrors], [Icmp6InErrors, Icmp6InCsumErrors];
+    /// An ICMP message too short for its type.
+    IcmpInvalid, [IcmpInErrors], [Icmp6InErrors];
+    /// An ICMP error whose quote names no socket of ours.
+    IcmpNoSocket, [], [];
+    /// An echo request that a knob says not to answer.
+    IcmpEchoIgnored, [], [];
+    /// An ICMP type that needs no action here.
+    IcmpIgnored, [], [];
+
+    /// No protocol handler.
+    IpNoProto, [IpInUnknownProtos], [Ip6InUnknownProtos];
+    /// Consumed by a protocol that hosts must hear but that asks nothing of us (IGMP, MLD).
+    ProtocolIgnored, [], [];
+
+    /// UDP length field contradicts the packet.
+    UdpLength, [UdpInErrors], [Udp6InErrors];
+    /// UDP checksum wrong, or zero over IPv6 (RFC 8200 section 8.1).
+    UdpCsum, [UdpInErrors, UdpInCsumErrors], [Udp6InErrors, Udp6InCsumErrors];
+    /// No socket takes the datagram.
+    UdpNoSocket, [UdpNoPorts], [Udp6NoPorts];
+    /// The socket's receive buffer is full.
+    SocketRcvbuff, [UdpInErrors, UdpRcvbufErrors], [Udp6InErrors, Udp6RcvbufErrors];
+    /// All sockets together have used their share of the packet pool.
+    ProtoMem, [UdpInErrors, UdpMemErrors], [Udp6InErrors, Udp6MemErrors];
+    /// The socket was closed with the datagram in its queue.
+    SocketClosed, [], [];
+
+    /// TCP header malformed.
+    TcpHdr, [TcpInErrs], [TcpInErrs];
+    /// TCP checksum wrong.
+    TcpCsum, [TcpInErrs, TcpInCsumErrors], [TcpInErrs, TcpInCsumErrors];
+    /// No connection and no listener takes the segment.
+    TcpNoSocket, [], [];
+
+    /// No route for a packet of our own.
+    IpOutNoRoutes, [IpOutNoRoutes], [Ip6OutNoRoutes];
+    /// The interface is down or gone.
+    DevReady, [IpOutDiscards], [Ip6OutDiscards];
+    /// The interface's transmit queue is full.
+    TxQueueFull, [IpOutDiscards], [Ip6OutDiscards];
+    /// The packet pool is empty.
+    NoBuffer, [IpInDiscards], [Ip6InDiscards];
+    /// A frame that the device could not have meant: segmentation or checksum offsets outside it.
+    DevHdr, [], [];
+    /// The device refused the packet.
+    DevTx, [], [];
+}

@@ -1,0 +1,204 @@
+//! What differs between IPv4 and IPv6, and nothing more: the one generic of the packet path.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use zerocopy::FromBytes;
+
+use crate::counters::{IpMib, MIB_V4, MIB_V6};
+use crate::fib::{self, Address};
+use crate::packet::{IpVersion, Packet};
+use crate::stack::{Stack, View};
+use crate::sysctl::{ConfKnob, Knob};
+use crate::wire::{Checksum, Ipv4Header, Ipv6Header, protocol};
+
+/// IPv4 or IPv6.
+pub trait Family: Copy + Send + Sync + 'static {
+    /// Its addresses.
+    type Addr: Address + Into<IpAddr>;
+
+    /// Which one it is, for values that outlive the generic.
+    const VERSION: IpVersion;
+    /// Protocol number of its ICMP.
+    const ICMP: u8;
+    /// Bytes of its header without options or extension headers.
+    const HEADER_LEN: usize;
+    /// The all-zero address.
+    const UNSPECIFIED: Self::Addr;
+    /// Its IP counters.
+    const MIB: &'static IpMib;
+    /// Seconds that fragments wait.
+    const FRAG_TIME: Knob;
+    /// Bytes that fragments may take.
+    const FRAG_HIGH_THRESH: Knob;
+
+    /// Source address of a validated packet.
+    fn src(packet: &Packet) -> Self::Addr;
+    /// Destination address of a validated packet.
+    fn dst(packet: &Packet) -> Self::Addr;
+    /// TTL or hop limit of a validated packet.
+    fn hop_limit(packet: &Packet) -> u8;
+    /// Type of service or traffic class of a validated packet.
+    fn traffic_class(packet: &Packet) -> u8;
+    /// The sum that transport checksums start from; `len` counts transport header and payload.
+    fn pseudo_header(src: Self::Addr, dst: Self::Addr, protocol: u8, len: usize) -> Checksum;
+    /// Whether the address is one host's: not unspecified, not a group, not the limited broadcast.
+    fn is_unicast(addr: Self::Addr) -> bool;
+    /// Whether the address is a group's.
+    fn is_multicast(addr: Self::Addr) -> bool;
+    /// The address, if it is of this family; an IPv4-mapped IPv6 address is IPv4.
+    fn from_ip(addr: IpAddr) -> Option<Self::Addr>;
+
+    /// The family's routes.
+    fn fib(stack: &Stack) -> &fib::Fib<Self::Addr>;
+    /// The family's routes as this batch sees them.
+    fn routes<'a>(view: &'a View<'_>) -> &'a fib::View<'a, Self::Addr>;
+    /// Whether packets that come in by the interface may go out by another.
+    fn forwards(view: &View<'_>, iif: u32) -> bool;
+    /// The reverse-path mode of the interface: 0 none, 1 strict, 2 loose.
+    fn rp_filter(view: &View<'_>, iif: u32) -> i64;
+}
+
+/// IPv4.
+#[derive(Debug, Clone, Copy)]
+pub struct V4;
+
+/// IPv6.
+#[derive(Debug, Clone, Copy)]
+pub struct V6;
+
+impl Family for V4 {
+    type Addr = Ipv4Addr;
+
+    const VERSION: IpVersion = IpVersion::V4;
+    const ICMP: u8 = protocol::ICMP;
+    const HEADER_LEN: usize = Ipv4Header::LEN;
+    const UNSPECIFIED: Ipv4Addr = Ipv4Addr::UNSPECIFIED;
+    const MIB: &'static IpMib = &MIB_V4;
+    const FRAG_TIME: Knob = Knob::IpfragTime;
+    const FRAG_HIGH_THRESH: Knob = Knob::IpfragHighThresh;
+
+    fn src(packet: &Packet) -> Ipv4Addr {
+        Ipv4Header::ref_from_prefix(packet.data()).map_or(Self::UNSPECIFIED, |(ip, _)| ip.src())
+    }
+
+    fn dst(packet: &Packet) -> Ipv4Addr {
+        Ipv4Header::ref_from_prefix(packet.data()).map_or(Self::UNSPECIFIED, |(ip, _)| ip.dst())
+    }
+
+    fn hop_limit(packet: &Packet) -> u8 {
+        Ipv4Header::ref_from_prefix(packet.data()).map_or(0, |(ip, _)| ip.ttl)
+    }
+
+    fn traffic_class(packet: &Packet) -> u8 {
+        Ipv4Header::ref_from_prefix(packet.data()).map_or(0, |(ip, _)| ip.tos)
+    }
+
+    fn pseudo_header(src: Ipv4Addr, dst: Ipv4Addr, protocol: u8, len: usize) -> Checksum {
+        let mut sum = Checksum::new();
+        sum.add_u32(src.to_bits());
+        sum.add_u32(dst.to_bits());
+        sum.add_u16(u16::from(protocol));
+        sum.add_u16(u16::try_from(len).unwrap_or(u16::MAX));
+        sum
+    }
+
+    fn is_unicast(addr: Ipv4Addr) -> bool {
+        !addr.is_unspecified() && !addr.is_multicast() && !addr.is_broadcast()
+    }
+
+    fn is_multicast(addr: Ipv4Addr) -> bool {
+        addr.is_multicast()
+    }
+
+    fn from_ip(addr: IpAddr) -> Option<Ipv4Addr> {
+        match addr.to_canonical() {
+            IpAddr::V4(addr) => Some(addr),
+            IpAddr::V6(_) => None,
+        }
+    }
+
+    fn fib(stack: &Stack) -> &fib::Fib<Ipv4Addr> {
+        &stack.fib4
+    }
+
+    fn routes<'a>(view: &'a View<'_>) -> &'a fib::View<'a, Ipv4Addr> {
+        &view.fib4
+    }
+
+    fn forwards(view: &View<'_>, iif: u32) -> bool {
+        view.sysctls.conf(iif, ConfKnob::V4Forwarding) != 0
+    }
+
+    fn rp_filter(view: &View<'_>, iif: u32) -> i64 {
+        view.sysctls.conf_max(iif, ConfKnob::RpFilter)
+    }
+}
+
+impl Family for V6 {
+    type Addr = Ipv6Addr;
+
+    const VERSION: IpVersion = IpVersion::V6;
+    const ICMP: u8 = protocol::ICMPV6;
+    const HEADER_LEN: usize = Ipv6Header::LEN;
+    const UNSPECIFIED: Ipv6Addr = Ipv6Addr::UNSPECIFIED;
+    const MIB: &'static IpMib = &MIB_V6;
+    const FRAG_TIME: Knob = Knob::Ip6fragTime;
+    const FRAG_HIGH_THRESH: Knob = Knob::Ip6fragHighThresh;
+
+    fn src(packet: &Packet) -> Ipv6Addr {
+        Ipv6Header::ref_from_prefix(packet.data()).map_or(Self::UNSPECIFIED, |(ip, _)| ip.src())
+    }
+
+    fn dst(packet: &Packet) -> Ipv6Addr {
+        Ipv6Header::ref_from_prefix(packet.data()).map_or(Self::UNSPECIFIED, |(ip, _)| ip.dst())
+    }
+
+    fn hop_limit(packet: &Packet) -> u8 {
+        Ipv6Header::ref_from_prefix(packet.data()).map_or(0, |(ip, _)| ip.hop_limit)
+    }
+
+    fn traffic_class(packet: &Packet) -> u8 {
+        Ipv6Header::ref_from_prefix(packet.data()).map_or(0, |(ip, _)| ip.traffic_class())
+    }
+
+    fn pseudo_header(src: Ipv6Addr, dst: Ipv6Addr, protocol: u8, len: usize) -> Checksum {
+        let mut sum = Checksum::new();
+        sum.add_bytes(&src.octets());
+        sum.add_bytes(&dst.octets());
+        sum.add_u32(u32::try_from(len).unwrap_or(u32::MAX));
+        sum.add_u32(u32::from(protocol));
+        sum
+    }
+
+    fn is_unicast(addr: Ipv6Addr) -> bool {
+        !addr.is_unspecified() && !addr.is_multicast()
+    }
+
+    fn is_multicast(addr: Ipv6Addr) -> bool {
+        addr.is_multicast()
+    }
+
+    fn from_ip(addr: IpAddr) -> Option<Ipv6Addr> {
+        match addr.to_canonical() {
+            IpAddr::V6(addr) => Some(addr),
+            IpAddr::V4(_) => None,
+        }
+    }
+
+    fn fib(stack: &Stack) -> &fib::Fib<Ipv6Addr> {
+        &stack.fib6
+    }
+
+    fn routes<'a>(view: &'a View<'_>) -> &'a fib::View<'a, Ipv6Addr> {
+        &view.fib6
+    }
+
+    fn forwards(view: &View<'_>, _iif: u32) -> bool {
+        view.sysctls.conf_all(ConfKnob::V6Forwarding) != 0
+    }
+
+    fn rp_filter(_view: &View<'_>, _iif: u32) -> i64 {
+        // Linux has the knob for IPv4 only; IPv6 filters by netfilter.
+        0
+    }
+}

@@ -1,0 +1,229 @@
+//! Interfaces: what a device looks like from inside the stack.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::task::Waker;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::fib::Prefix;
+use crate::packet::PacketQueue;
+
+/// Index of the loopback interface, which every stack has.
+pub const LOOPBACK: u32 = 1;
+
+/// What a new interface is made of.
+#[derive(Debug, Clone)]
+pub struct InterfaceConfig {
+    /// Name, at most 15 bytes, without spaces and slashes.
+    pub name: String,
+    /// Largest IP packet it takes, in bytes: 68 (RFC 791) to 65,535.
+    pub mtu: u32,
+    /// Packets that may wait for the device (Linux's `txqueuelen`).
+    pub tx_queue_len: usize,
+    /// What the device does itself.
+    pub offload: Offload,
+}
+
+impl InterfaceConfig {
+    /// An interface called `name` with an MTU of 1,500 and Linux's queue of 1,000 packets.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), mtu: 1_500, tx_queue_len: 1_000, offload: Offload::default() }
+    }
+}
+
+/// What a device takes over from the stack on the way out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Offload {
+    /// Fills transport checksums ([`crate::packet::ChecksumState::Partial`]).
+    pub checksum: bool,
+    /// Segments TCP.
+    pub tcp_segmentation: bool,
+    /// Segments UDP.
+    pub udp_segmentation: bool,
+}
+
+/// An interface, immutable; a change publishes a new one.
+#[derive(Debug, Clone)]
+pub struct Interface {
+    /// 1 is the loopback, devices follow.
+    pub index: u32,
+    /// What people call it.
+    pub name: String,
+    /// Largest IP packet it takes, in bytes.
+    pub mtu: u32,
+    /// Administratively up.
+    pub up: bool,
+    /// What the device does itself.
+    pub offload: Offload,
+    /// Its addresses, the primary ones first.
+    pub addresses: Vec<InterfaceAddress>,
+    /// What waits for the device.
+    pub(crate) tx: Arc<TxQueue>,
+}
+
+/// An address of an interface, with the prefix that is on-link there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InterfaceAddress {
+    /// The address itself.
+    pub addr: IpAddr,
+    /// Length of the on-link prefix in bits.
+    pub prefix_len: u8,
+}
+
+impl InterfaceAddress {
+    /// The subnet's directed broadcast address: IPv4 prefixes of 30 bits and less have one
+    /// (RFC 3021).
+    pub fn broadcast(&self) -> Option<Ipv4Addr> {
+        match self.addr {
+            IpAddr::V4(addr) if self.prefix_len <= 30 => {
+                let host = u32::MAX.checked_shr(u32::from(self.prefix_len)).unwrap_or(0);
+                Some(Ipv4Addr::from_bits(addr.to_bits() | host))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Interface {
+    /// Whether IPv6 works here at all: RFC 8200 section 5 asks for an MTU of 1,280.
+    pub fn carries_ipv6(&self) -> bool {
+        self.mtu >= 1_280
+    }
+
+    /// Whether packets for `group` are taken in: the groups every node is in (RFC 1112 section 4,
+    /// RFC 4291 section 2.8).
+    pub fn is_member(&self, group: IpAddr, is_router: bool) -> bool {
+        match group {
+            IpAddr::V4(group) => group == Ipv4Addr::new(224, 0, 0, 1),
+            IpAddr::V6(group) => match group.segments() {
+                [0xff01 | 0xff02, 0, 0, 0, 0, 0, 0, 1] => true,
+                [0xff01 | 0xff02 | 0xff05, 0, 0, 0, 0, 0, 0, 2] => is_router,
+                [0xff02, 0, 0, 0, 0, 1, 0xff00..=0xffff, _] => self.is_solicited_node(group),
+                _ => false,
+            },
+        }
+    }
+
+    /// Whether the group is the solicited-node group of an address of ours: they share the last
+    /// 24 bits (RFC 4291 section 2.7.1).
+    fn is_solicited_node(&self, group: Ipv6Addr) -> bool {
+        let suffix = |addr: Ipv6Addr| addr.to_bits() & 0xff_ffff;
+        self.addresses.iter().any(|own| match own.addr {
+            IpAddr::V6(own) => suffix(own) == suffix(group),
+            IpAddr::V4(_) => false,
+        })
+    }
+
+    /// The on-link prefix that covers `addr`, if any address of the interface has one.
+    pub fn on_link(&self, addr: IpAddr) -> bool {
+        self.addresses.iter().any(|own| match (own.addr, addr) {
+            (IpAddr::V4(own_addr), IpAddr::V4(addr)) => {
+                Prefix::new(own_addr, own.prefix_len).is_ok_and(|prefix| prefix.contains(addr))
+            }
+            (IpAddr::V6(own_addr), IpAddr::V6(addr)) => {
+                Prefix::new(own_addr, own.prefix_len).is_ok_and(|prefix| prefix.contains(addr))
+            }
+            _ => false,
+        })
+    }
+}
+
+/// All interfaces at one moment.
+#[derive(Debug, Clone, Default)]
+pub struct Interfaces {
+    by_index: Vec<Option<Interface>>,
+}
+
+impl Interfaces {
+    /// The interface with this index.
+    pub fn get(&self, index: u32) -> Option<&Interface> {
+        self.by_index.get(index as usize)?.as_ref()
+    }
+
+    /// The interface with this name.
+    pub fn by_name(&self, name: &str) -> Option<&Interface> {
+        self.iter().find(|interface| interface.name == name)
+    }
+
+    /// All of them by index.
+    pub fn iter(&self) -> impl Iterator<Item = &Interface> {
+        self.by_index.iter().flatten()
+    }
+
+    pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut Interface> {
+        self.by_index.get_mut(index as usize)?.as_mut()
+    }
+
+    /// Adds an interface under the next free index: Linux does not use one again either.
+    pub(crate) fn add(&mut self, config: InterfaceConfig) -> u32 {
+        let index = u32::try_from(self.by_index.len().max(1)).unwrap_or(u32::MAX);
+        self.by_index.resize_with(index as usize, || None);
+        self.by_index.push(Some(Interface {
+            index,
+            name: config.name,
+            mtu: config.mtu,
+            up: true,
+            offload: config.offload,
+            addresses: Vec::new(),
+            tx: Arc::new(TxQueue::new(config.tx_queue_len)),
+        }));
+        index
+    }
+
+    pub(crate) fn remove(&mut self, index: u32) -> Option<Interface> {
+        self.by_index.get_mut(index as usize)?.take()
+    }
+}
+
+/// Packets that wait for a device: bounded, filled by every core, emptied by who drives the device.
+#[derive(Debug)]
+pub(crate) struct TxQueue {
+    limit: usize,
+    state: Mutex<TxState>,
+}
+
+#[derive(Debug, Default)]
+struct TxState {
+    packets: PacketQueue,
+    /// Woken when the queue stops being empty.
+    waker: Option<Waker>,
+}
+
+impl TxQueue {
+    fn new(limit: usize) -> Self {
+        Self { limit, state: Mutex::default() }
+    }
+
+    /// Takes what fits of `packets`, in order; what does not fit stays there.
+    pub(crate) fn enqueue(&self, packets: &mut PacketQueue) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let was_empty = state.packets.is_empty();
+        let room = self.limit.saturating_sub(state.packets.len());
+        if packets.len() <= room {
+            state.packets.append(packets);
+        } else {
+            for _ in 0..room {
+                let Some(packet) = packets.pop() else { break };
+                state.packets.push(packet);
+            }
+        }
+        let waker = if was_empty && !state.packets.is_empty() { state.waker.clone() } else { None };
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Moves everything to `out`.
+    pub(crate) fn take(&self, out: &mut PacketQueue) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        out.append(&mut state.packets);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).packets.len()
+    }
+
+    pub(crate) fn set_waker(&self, waker: Waker) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).waker = Some(waker);
+    }
+}

@@ -1,0 +1,154 @@
+//! A packet: its bytes, and what is known of them.
+//!
+//! Validation parses once and writes here; later stages read here and parse nothing again. The
+//! metadata lies on the cache lines in front of the frame (see [`forebay_sync::packet`]), what
+//! forwarding reads first.
+
+use forebay_sync::packet::{Buf, Cache, Pool, Queue};
+
+use crate::drop::DropReason;
+use crate::fib::NextHopIndex;
+use crate::ip::icmp::IcmpError;
+use crate::socket::SocketId;
+
+/// A packet on its way through the stack. Its bytes start at the IP header.
+pub type Packet = Buf<Meta>;
+/// The buffers of one stack.
+pub type PacketPool = Pool<Meta>;
+/// One core's own free list of buffers.
+pub type PacketCache = Cache<Meta>;
+/// Packets in order, linked through themselves.
+pub type PacketQueue = Queue<Meta>;
+
+/// What is known of a packet.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct Meta {
+    /// Index of the interface that the packet came in by, or 0.
+    pub iif: u32,
+    /// The next hop that routing chose.
+    pub route: Option<NextHopIndex>,
+    /// The socket that early demux found.
+    pub socket: Option<SocketId>,
+    /// What is to become of the packet.
+    pub verdict: Verdict,
+    /// Source port, 0 where no ports are known.
+    pub src_port: u16,
+    /// Destination port, 0 where no ports are known.
+    pub dst_port: u16,
+    /// Where the payload of the IP header begins: behind options, before extension headers until
+    /// local delivery has walked them.
+    pub l4_offset: u16,
+    /// Protocol of the bytes at `l4_offset`.
+    pub protocol: u8,
+    /// IP version.
+    pub version: IpVersion,
+    /// What kind of destination address it has.
+    pub destination: Destination,
+    /// Whether `src_port` and `dst_port` were read: TCP or UDP in one piece, directly behind the
+    /// IP header.
+    pub has_ports: bool,
+    /// Whether the packet is a fragment.
+    pub is_fragment: bool,
+    /// Whether IPv4 options are present.
+    pub has_options: bool,
+    /// Whether the sender was chosen by this host: the packet was sent by one of our own sockets.
+    pub from_host: bool,
+    /// How far the transport checksum is known to be right.
+    pub checksum: ChecksumState,
+    /// Segmentation: set if the packet stands for several.
+    pub gso: Option<Gso>,
+}
+
+impl Meta {
+    /// Forgets what was parsed and decided, when the bytes change under it: after reassembly,
+    /// decapsulation or rewriting, a packet must not keep the socket or the route of what it was.
+    pub fn orphan(&mut self) {
+        *self = Self {
+            iif: self.iif,
+            checksum: self.checksum,
+            from_host: self.from_host,
+            ..Self::default()
+        };
+    }
+}
+
+/// IP version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum IpVersion {
+    /// IPv4.
+    #[default]
+    V4,
+    /// IPv6.
+    V6,
+}
+
+/// What validation makes of a destination address, before any route is looked up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Destination {
+    /// No local route covers it: transit, if anything.
+    #[default]
+    Transit,
+    /// A local or broadcast route of some table covers it.
+    Own,
+    /// A multicast group.
+    Multicast,
+    /// 255.255.255.255.
+    LimitedBroadcast,
+}
+
+/// What is to become of a packet. A stage decides; [`crate::receive`] acts, in one place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Verdict {
+    /// Not decided yet: the next stage looks.
+    #[default]
+    Undecided,
+    /// To a socket or protocol of this host.
+    Deliver,
+    /// Out again, by the packet's route.
+    Forward,
+    /// Freed and counted.
+    Drop(DropReason),
+    /// Freed and counted, and the sender is told.
+    Reject(DropReason, IcmpError),
+}
+
+/// What is known of the transport checksum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ChecksumState {
+    /// Nothing: whoever consumes the packet verifies it.
+    #[default]
+    None,
+    /// Verified, by the device or by us.
+    Verified,
+    /// The sender on this machine left it to the device: the field holds the pseudo-header's sum,
+    /// the rest from `start` (bytes from the front of the packet) is still to be added at
+    /// `start + offset`.
+    Partial {
+        /// Where the checksummed bytes begin.
+        start: u16,
+        /// Where the field lies behind `start`.
+        offset: u16,
+    },
+}
+
+/// A packet that stands for several segments of one flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gso {
+    /// Payload bytes of each segment but the last.
+    pub size: core::num::NonZeroU16,
+    /// Which protocol is to be segmented.
+    pub kind: GsoKind,
+}
+
+/// Protocol of a [`Gso`] packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GsoKind {
+    /// TCP segments; `ecn` says that CWR belongs to the first only (RFC 3168 section 6.1.2).
+    Tcp {
+        /// Whether the sender set CWR.
+        ecn: bool,
+    },
+    /// UDP datagrams.
+    Udp,
+}

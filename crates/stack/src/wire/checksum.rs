@@ -1,0 +1,142 @@
+//! The Internet checksum (RFC 1071), whole and by difference (RFC 1624).
+
+/// A running one's complement sum over 16-bit big-endian words.
+///
+/// ```
+/// use forebay_stack::wire::Checksum;
+///
+/// let mut sum = Checksum::new();
+/// sum.add_bytes(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]);
+/// assert_eq!(sum.finish(), !0xddf2);
+/// ```
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Checksum {
+    /// Sums of native-endian words: the one's complement sum may be taken in either byte order
+    /// (RFC 1071 section 2 B) and is swapped once at the end.
+    sum: u64,
+    /// Whether an odd number of bytes was added so far.
+    odd: bool,
+}
+
+impl Checksum {
+    /// The empty sum.
+    pub const fn new() -> Self {
+        Self { sum: 0, odd: false }
+    }
+
+    /// Adds bytes that follow those added before; chunks may have odd lengths.
+    pub fn add_bytes(&mut self, bytes: &[u8]) {
+        let mut chunk = fold(sum_words(bytes));
+        if self.odd {
+            chunk = chunk.swap_bytes();
+        }
+        self.odd ^= bytes.len() % 2 == 1;
+        self.sum += u64::from(chunk);
+    }
+
+    /// Adds a 16-bit word at an even place.
+    pub fn add_u16(&mut self, word: u16) {
+        self.sum += u64::from(word.to_be());
+    }
+
+    /// Adds a 32-bit word at an even place.
+    pub fn add_u32(&mut self, word: u32) {
+        self.sum += u64::from(word.to_be());
+    }
+
+    /// The one's complement of the sum: the value of the checksum field.
+    pub fn finish(self) -> u16 {
+        !u16::from_be(fold(self.sum))
+    }
+
+    /// Whether the bytes added, checksum field included, sum up to all ones: a valid checksum.
+    pub fn is_valid(self) -> bool {
+        fold(self.sum) == 0xffff
+    }
+}
+
+/// The checksum over `bytes`.
+pub fn checksum(bytes: &[u8]) -> u16 {
+    let mut sum = Checksum::new();
+    sum.add_bytes(bytes);
+    sum.finish()
+}
+
+/// Updates `field` for a 16-bit word that changes from `old` to `new` (RFC 1624 equation 3).
+pub fn update_u16(field: u16, old: u16, new: u16) -> u16 {
+    let sum = u32::from(!field) + u32::from(!old) + u32::from(new);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    #[expect(clippy::cast_possible_truncation, reason = "folded to 16 bits above")]
+    let sum = sum as u16;
+    !sum
+}
+
+fn sum_words(bytes: &[u8]) -> u64 {
+    // Four accumulators, so that the additions don't wait for each other.
+    let mut sums = [0_u64; 4];
+    let (blocks, rest) = bytes.as_chunks::<16>();
+    for block in blocks {
+        for (sum, word) in sums.iter_mut().zip(block.as_chunks::<4>().0) {
+            *sum += u64::from(u32::from_ne_bytes(*word));
+        }
+    }
+    let (words, tail) = rest.as_chunks::<2>();
+    for word in words {
+        sums[0] += u64::from(u16::from_ne_bytes(*word));
+    }
+    if let [last] = tail {
+        sums[1] += u64::from(u16::from_ne_bytes([*last, 0]));
+    }
+    sums.iter().map(|sum| u64::from(fold(*sum))).sum()
+}
+
+fn fold(mut sum: u64) -> u16 {
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "the loop ends below 2^16")]
+    let folded = sum as u16;
+    folded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Word by word, as RFC 1071 section 1 describes it.
+    fn naive(bytes: &[u8]) -> u16 {
+        let mut sum = 0_u32;
+        for word in bytes.chunks(2) {
+            sum += u32::from(word[0]) << 8 | u32::from(word.get(1).copied().unwrap_or(0));
+            sum = (sum & 0xffff) + (sum >> 16);
+        }
+        !(sum as u16)
+    }
+
+    proptest! {
+        #[test]
+        fn equals_the_naive_sum_in_any_chunks(bytes: Vec<u8>, cuts in prop::collection::vec(0_usize..64, 0..6)) {
+            let mut sum = Checksum::new();
+            let mut rest = &bytes[..];
+            for cut in cuts {
+                let (chunk, tail) = rest.split_at(cut.min(rest.len()));
+                sum.add_bytes(chunk);
+                rest = tail;
+            }
+            sum.add_bytes(rest);
+            prop_assert_eq!(sum.finish(), naive(&bytes));
+        }
+
+        #[test]
+        fn an_update_equals_a_new_sum(mut bytes in prop::collection::vec(any::<u8>(), 20), new: u16) {
+            // A header with a checksum of its own never sums to zero (RFC 1624 section 3).
+            bytes[0] = 0x45;
+            let old_sum = checksum(&bytes);
+            let old = u16::from_be_bytes([bytes[8], bytes[9]]);
+            bytes[8..10].copy_from_slice(&new.to_be_bytes());
+            prop_assert_eq!(update_u16(old_sum, old, new), checksum(&bytes));
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! The IPv4 header (RFC 791 section 3.1).
+
+use core::net::Ipv4Addr;
+use zerocopy::byteorder::network_endian::U16;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::checksum;
+
+/// "Don't fragment".
+pub const FLAG_DF: u16 = 0x4000;
+/// "More fragments".
+pub const FLAG_MF: u16 = 0x2000;
+/// The fragment offset, in units of 8 bytes.
+pub const OFFSET_MASK: u16 = 0x1fff;
+
+/// The fixed 20 bytes; options follow up to [`Self::header_len`].
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct Ipv4Header {
+    version_ihl: u8,
+    /// Differentiated services field and ECN (RFC 2474, RFC 3168).
+    pub tos: u8,
+    /// Header and payload, in bytes.
+    pub total_len: U16,
+    /// Identification: which datagram a fragment belongs to.
+    pub id: U16,
+    /// Flags and fragment offset.
+    pub fragment: U16,
+    /// Time to live, in hops.
+    pub ttl: u8,
+    /// Protocol of the payload.
+    pub protocol: u8,
+    /// Header checksum.
+    pub checksum: U16,
+    src: [u8; 4],
+    dst: [u8; 4],
+}
+
+impl Ipv4Header {
+    /// Bytes of a header without options.
+    pub const LEN: usize = 20;
+
+    /// A header without options, its checksum still to be filled.
+    pub fn new(src: Ipv4Addr, dst: Ipv4Addr, protocol: u8, ttl: u8, total_len: u16) -> Self {
+        Self {
+            version_ihl: 0x45,
+            tos: 0,
+            total_len: total_len.into(),
+            id: 0.into(),
+            fragment: 0.into(),
+            ttl,
+            protocol,
+            checksum: 0.into(),
+            src: src.octets(),
+            dst: dst.octets(),
+        }
+    }
+
+    /// The version field: 4 if this is IPv4.
+    pub fn version(&self) -> u8 {
+        self.version_ihl >> 4
+    }
+
+    /// The header length in bytes as the IHL field claims it: 0 to 60.
+    pub fn header_len(&self) -> usize {
+        usize::from(self.version_ihl & 0xf) * 4
+    }
+
+    /// Writes the IHL field from a length in bytes (a multiple of 4, at most 60).
+    pub fn set_header_len(&mut self, bytes: usize) {
+        #[expect(clippy::cast_possible_truncation, reason = "masked to the field's 4 bits")]
+        let words = (bytes / 4) as u8 & 0xf;
+        self.version_ihl = 0x40 | words;
+    }
+
+    /// Source address.
+    pub fn src(&self) -> Ipv4Addr {
+        self.src.into()
+    }
+
+    /// Destination address.
+    pub fn dst(&self) -> Ipv4Addr {
+        self.dst.into()
+    }
+
+    /// Writes the destination address.
+    pub fn set_dst(&mut self, dst: Ipv4Addr) {
+        self.dst = dst.octets();
+    }
+
+    /// Whether this is a fragment of a larger datagram.
+    pub fn is_fragment(&self) -> bool {
+        self.fragment.get() & (FLAG_MF | OFFSET_MASK) != 0
+    }
+
+    /// The fragment's place in the datagram, in bytes.
+    pub fn fragment_offset(&self) -> usize {
+        usize::from(self.fragment.get() & OFFSET_MASK) * 8
+    }
+
+    /// Whether more fragments follow.
+    pub fn more_fragments(&self) -> bool {
+        self.fragment.get() & FLAG_MF != 0
+    }
+
+    /// Whether the sender forbids fragmentation.
+    pub fn dont_fragment(&self) -> bool {
+        self.fragment.get() & FLAG_DF != 0
+    }
+
+    /// Lowers the TTL by one and mends the checksum by difference (RFC 1624), so that a header that
+    /// arrived corrupt stays corrupt.
+    pub fn decrement_ttl(&mut self) {
+        let old = u16::from_be_bytes([self.ttl, self.protocol]);
+        self.ttl = self.ttl.wrapping_sub(1);
+        let new = u16::from_be_bytes([self.ttl, self.protocol]);
+        self.checksum = checksum::update_u16(self.checksum.get(), old, new).into();
+    }
+}
+
+/// Fills the checksum of the header (options included) at the front of `packet`.
+///
+/// Does nothing if the bytes hold no whole header.
+pub fn fill_checksum(packet: &mut [u8]) {
+    let Ok((header, _)) = Ipv4Header::mut_from_prefix(packet) else { return };
+    header.checksum = 0.into();
+    let len = header.header_len();
+    let Some(bytes) = packet.get(..len) else { return };
+    let sum = checksum::checksum(bytes);
+    if let Ok((header, _)) = Ipv4Header::mut_from_prefix(packet) {
+        header.checksum = sum.into();
+    }
+}
