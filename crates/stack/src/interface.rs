@@ -2,6 +2,7 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::task::Waker;
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::fib::Prefix;
@@ -131,6 +132,8 @@ impl Interface {
 #[derive(Debug, Clone, Default)]
 pub struct Interfaces {
     by_index: Vec<Option<Interface>>,
+    /// Every address of every interface.
+    addresses: HashSet<IpAddr>,
 }
 
 impl Interfaces {
@@ -149,7 +152,25 @@ impl Interfaces {
         self.by_index.iter().flatten()
     }
 
-    pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut Interface> {
+    /// Whether an interface has exactly this address.
+    pub fn has_address(&self, addr: IpAddr) -> bool {
+        self.addresses.contains(&addr)
+    }
+
+    /// Changes an interface, if there is one with this index.
+    pub(crate) fn change(&mut self, index: u32, change: impl FnOnce(&mut Interface)) -> bool {
+        let Some(interface) = self.get_mut(index) else { return false };
+        change(interface);
+        self.collect_addresses();
+        true
+    }
+
+    fn collect_addresses(&mut self) {
+        let all = self.by_index.iter().flatten().flat_map(|interface| &interface.addresses);
+        self.addresses = all.map(|own| own.addr).collect();
+    }
+
+    fn get_mut(&mut self, index: u32) -> Option<&mut Interface> {
         self.by_index.get_mut(index as usize)?.as_mut()
     }
 
@@ -170,7 +191,9 @@ impl Interfaces {
     }
 
     pub(crate) fn remove(&mut self, index: u32) -> Option<Interface> {
-        self.by_index.get_mut(index as usize)?.take()
+        let removed = self.by_index.get_mut(index as usize)?.take();
+        self.collect_addresses();
+        removed
     }
 }
 

@@ -84,6 +84,7 @@ knobs! {
         "most options in a hop-by-hop header, padding aside (RFC 8504 section 5.3)";
     MaxDstOptsNumber = "net.ipv6.max_dst_opts_number", 8, 0 => INT,
         "most options in a destination-options header, padding aside";
+    DevWeight = "net.core.dev_weight", 64, 1 => 64, "packets that go through the stages together";
     RmemDefault = "net.core.rmem_default", 212_992, 2_304 => INT,
         "bytes a socket's receive queue may charge";
     RmemMax = "net.core.rmem_max", 212_992, 2_304 => INT, "largest SO_RCVBUF a socket may ask for";
