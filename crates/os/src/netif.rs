@@ -12,8 +12,16 @@ use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::thread::Timespec;
 
-use request::Request;
+use request::{Reply, Request};
+
+/// How long an address may take to be completed.
+const PATIENCE_MS: u32 = 2_000;
+const ONE_MS: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 1_000_000,
+};
 
 /// A socket to the kernel's tables of interfaces, addresses and routes.
 ///
@@ -22,8 +30,8 @@ use request::Request;
 ///
 /// let mut netlink = Netlink::open()?;
 /// let tun = netlink.index("tun0")?;
-/// netlink.add_address(tun, "10.9.0.2".parse().unwrap(), 24)?;
 /// netlink.set_up(tun)?;
+/// netlink.add_address(tun, "10.9.0.2".parse().unwrap(), 24)?;
 /// netlink.add_route(&Route::default_via("10.9.0.1".parse().unwrap()))?;
 /// # Ok::<(), std::io::Error>(())
 /// ```
@@ -116,14 +124,18 @@ impl Netlink {
         self.transact(request.attribute(request::IFLA_MTU, &mtu.to_ne_bytes()))
     }
 
-    /// Gives an interface an address, with the route to its prefix. An IPv6 address can be used
-    /// at once: duplicate address detection (RFC 4862, section 5.4) is left out.
+    /// Gives an interface, which should be up, an address and the route to its prefix.
+    ///
+    /// The address can be used when this returns: duplicate address detection (RFC 4862, section
+    /// 5.4) is left out, and the kernel's worker that completes an IPv6 address is waited for.
     ///
     /// # Errors
     ///
-    /// `EEXIST` if it has the address; `EACCES` for IPv6 where `disable_ipv6` is set.
+    /// `EEXIST` if it has the address; `EACCES` for IPv6 where `disable_ipv6` is set;
+    /// `ETIMEDOUT` if the kernel does not complete the address.
     pub fn add_address(&mut self, index: u32, address: IpAddr, prefix_len: u8) -> io::Result<()> {
-        self.transact(Request::new_address(index, address, prefix_len))
+        self.transact(Request::new_address(index, address, prefix_len))?;
+        self.wait_until_local(address)
     }
 
     /// Takes an address away from an interface.
@@ -159,19 +171,41 @@ impl Netlink {
         self.transact(Request::delete_route(route)?)
     }
 
-    /// Sends a request and waits for the kernel's word on it.
+    /// Waits until packets to `address` are taken in. For IPv6, Linux's `addrconf_dad_work()`
+    /// adds the local route a little later than the address; a packet that arrives in between
+    /// is dropped.
+    fn wait_until_local(&mut self, address: IpAddr) -> io::Result<()> {
+        for _ in 0..PATIENCE_MS {
+            if self.ask(Request::get_route(address))? == Reply::LocalRoute {
+                return Ok(());
+            }
+            // An interrupted sleep is a short one.
+            let _ = rustix::thread::nanosleep(&ONE_MS);
+        }
+        Err(Errno::TIMEDOUT.into())
+    }
+
+    /// Sends a request to which the kernel says only yes or no.
     fn transact(&mut self, request: Request) -> io::Result<()> {
+        match self.ask(request)? {
+            Reply::Done => Ok(()),
+            Reply::Refused(errno) => Err(errno.into()),
+            Reply::LocalRoute | Reply::OtherRoute => Err(Errno::BADMSG.into()),
+        }
+    }
+
+    /// Sends a request and waits for the kernel's word on it.
+    fn ask(&mut self, request: Request) -> io::Result<Reply> {
         self.sequence = self.sequence.wrapping_add(1);
         let request = request.finish(self.sequence);
         rustix::net::send(&self.socket, request.bytes(), SendFlags::empty())?;
-        let mut reply = [0; 512];
+        let mut buffer = [0; 1_024];
         loop {
-            let (len, _) = rustix::net::recv(&self.socket, &mut reply, RecvFlags::empty())?;
-            let reply = reply.get(..len).unwrap_or(&reply);
-            match request::parse_acknowledgement(reply) {
+            let (len, _) = rustix::net::recv(&self.socket, &mut buffer, RecvFlags::empty())?;
+            match Reply::parse(buffer.get(..len).unwrap_or(&buffer)) {
                 // An answer to a request that was given up on is passed over.
-                Some(ack) if ack.sequence != self.sequence => {}
-                Some(ack) => return ack.result.map_err(io::Error::from),
+                Some((sequence, _)) if sequence != self.sequence => {}
+                Some((_, reply)) => return Ok(reply),
                 None => return Err(Errno::BADMSG.into()),
             }
         }

@@ -132,9 +132,9 @@ impl PrivateNetwork {
         let mut steps = self.steps();
         steps.extend(vec![Step::OpenQueue(setup); interface.tun.queues]);
         steps.extend(interface.mtu.map(Step::SetMtu));
+        steps.push(Step::InterfaceUp);
         let addresses = interface.addresses.iter();
         steps.extend(addresses.map(|&(address, len)| Step::AddAddress(address, len)));
-        steps.push(Step::InterfaceUp);
         steps.extend(interface.gateways.iter().copied().map(Step::DefaultVia));
 
         let (child, received) = start(command, steps)?;

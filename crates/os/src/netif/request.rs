@@ -21,6 +21,7 @@ const RTM_NEWADDR: u16 = 20;
 const RTM_DELADDR: u16 = 21;
 const RTM_NEWROUTE: u16 = 24;
 const RTM_DELROUTE: u16 = 25;
+const RTM_GETROUTE: u16 = 26;
 const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
@@ -29,6 +30,7 @@ const RTPROT_BOOT: u8 = 3;
 const RT_SCOPE_UNIVERSE: u8 = 0;
 const RT_SCOPE_LINK: u8 = 253;
 const RTN_UNICAST: u8 = 1;
+const RTN_LOCAL: u8 = 2;
 
 // linux/if.h, linux/if_link.h and linux/if_addr.h
 pub(super) const IFF_UP: u32 = 1;
@@ -51,7 +53,7 @@ impl Request {
     /// Changes the given flags of a link (all to "on"), and what attributes add to it.
     pub(super) fn link(index: u32, flags: u32) -> Self {
         // struct ifinfomsg
-        Self::new(RTM_NEWLINK, 0)
+        Self::new(RTM_NEWLINK, NLM_F_ACK)
             .put(&[family_unspecified(), 0, 0, 0])
             .put(&index.to_ne_bytes())
             .put(&flags.to_ne_bytes())
@@ -59,12 +61,12 @@ impl Request {
     }
 
     pub(super) fn new_address(index: u32, address: IpAddr, prefix_len: u8) -> Self {
-        let flags = NLM_F_CREATE | NLM_F_EXCL;
+        let flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL;
         Self::new(RTM_NEWADDR, flags).address(index, address, prefix_len)
     }
 
     pub(super) fn delete_address(index: u32, address: IpAddr, prefix_len: u8) -> Self {
-        Self::new(RTM_DELADDR, 0).address(index, address, prefix_len)
+        Self::new(RTM_DELADDR, NLM_F_ACK).address(index, address, prefix_len)
     }
 
     fn address(self, index: u32, address: IpAddr, prefix_len: u8) -> Self {
@@ -77,11 +79,12 @@ impl Request {
     }
 
     pub(super) fn new_route(route: &Route) -> Result<Self, Errno> {
-        Self::new(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL).route(route)
+        let flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL;
+        Self::new(RTM_NEWROUTE, flags).route(route)
     }
 
     pub(super) fn delete_route(route: &Route) -> Result<Self, Errno> {
-        Self::new(RTM_DELROUTE, 0).route(route)
+        Self::new(RTM_DELROUTE, NLM_F_ACK).route(route)
     }
 
     fn route(self, route: &Route) -> Result<Self, Errno> {
@@ -105,6 +108,16 @@ impl Request {
         }
     }
 
+    /// Asks for the route that a packet to `address` would take.
+    pub(super) fn get_route(address: IpAddr) -> Self {
+        let address = Address::new(address);
+        // struct rtmsg
+        Self::new(RTM_GETROUTE, 0)
+            .put(&[address.family, 8 * address.len as u8, 0, 0])
+            .put(&[0; 8])
+            .attribute(RTA_DST, address.bytes())
+    }
+
     /// A `struct nlmsghdr`, with its length and sequence number to come.
     fn new(kind: u16, flags: u16) -> Self {
         let empty = Self {
@@ -114,7 +127,7 @@ impl Request {
         empty
             .put(&[0; 4])
             .put(&kind.to_ne_bytes())
-            .put(&(NLM_F_REQUEST | NLM_F_ACK | flags).to_ne_bytes())
+            .put(&(NLM_F_REQUEST | flags).to_ne_bytes())
             .put(&[0; 8])
     }
 
@@ -181,25 +194,35 @@ fn family_unspecified() -> u8 {
     AddressFamily::UNSPEC.as_raw() as u8
 }
 
-/// The kernel's answer to a request (`NLMSG_ERROR`, which also says that there was none).
-pub(super) struct Acknowledgement {
-    pub(super) sequence: u32,
-    pub(super) result: Result<(), Errno>,
+/// The kernel's answer to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reply {
+    Done,
+    Refused(Errno),
+    /// The route asked for leads to this host.
+    LocalRoute,
+    /// The route asked for leads elsewhere.
+    OtherRoute,
 }
 
-/// Reads an answer; `None` if it is something else.
-pub(super) fn parse_acknowledgement(reply: &[u8]) -> Option<Acknowledgement> {
-    let kind = u16::from_ne_bytes(*reply.get(4..)?.first_chunk()?);
-    let sequence = u32::from_ne_bytes(*reply.get(8..)?.first_chunk()?);
-    let error = i32::from_ne_bytes(*reply.get(NLMSG_HDRLEN..)?.first_chunk()?);
-    if kind != NLMSG_ERROR {
-        return None;
+impl Reply {
+    /// Reads an answer and the sequence number of its request; `None` if it is something else.
+    pub(super) fn parse(message: &[u8]) -> Option<(u32, Self)> {
+        let kind = u16::from_ne_bytes(*message.get(4..)?.first_chunk()?);
+        let sequence = u32::from_ne_bytes(*message.get(8..)?.first_chunk()?);
+        let body = message.get(NLMSG_HDRLEN..)?;
+        let reply = match kind {
+            NLMSG_ERROR => match i32::from_ne_bytes(*body.first_chunk()?) {
+                0 => Self::Done,
+                negative => Self::Refused(Errno::from_raw_os_error(negative.wrapping_neg())),
+            },
+            // The eighth byte of a struct rtmsg is the route's type.
+            RTM_NEWROUTE if *body.get(7)? == RTN_LOCAL => Self::LocalRoute,
+            RTM_NEWROUTE => Self::OtherRoute,
+            _ => return None,
+        };
+        Some((sequence, reply))
     }
-    let result = match error {
-        0 => Ok(()),
-        negative => Err(Errno::from_raw_os_error(negative.wrapping_neg())),
-    };
-    Some(Acknowledgement { sequence, result })
 }
 
 #[cfg(test)]
@@ -234,18 +257,23 @@ mod tests {
 
     #[test]
     fn answers_are_told_from_noise() {
-        let mut reply = [0; 36];
-        reply[4..6].copy_from_slice(&NLMSG_ERROR.to_ne_bytes());
-        reply[8..12].copy_from_slice(&9_u32.to_ne_bytes());
-        let parsed = parse_acknowledgement(&reply).expect("an answer");
-        assert_eq!((parsed.sequence, parsed.result), (9, Ok(())));
+        let mut message = [0; 36];
+        message[4..6].copy_from_slice(&NLMSG_ERROR.to_ne_bytes());
+        message[8..12].copy_from_slice(&9_u32.to_ne_bytes());
+        assert_eq!(Reply::parse(&message), Some((9, Reply::Done)));
+        assert_eq!(Reply::parse(&message[..19]), None);
 
-        reply[16..20].copy_from_slice(&(-17_i32).to_ne_bytes());
-        let parsed = parse_acknowledgement(&reply).expect("an answer");
-        assert_eq!(parsed.result, Err(Errno::EXIST));
+        message[16..20].copy_from_slice(&(-17_i32).to_ne_bytes());
+        let refused = Reply::Refused(Errno::EXIST);
+        assert_eq!(Reply::parse(&message), Some((9, refused)));
 
-        assert!(parse_acknowledgement(&reply[..19]).is_none());
-        reply[4] = 3; // NLMSG_DONE
-        assert!(parse_acknowledgement(&reply).is_none());
+        message[4..6].copy_from_slice(&RTM_NEWROUTE.to_ne_bytes());
+        assert_eq!(Reply::parse(&message), Some((9, Reply::OtherRoute)));
+        message[23] = RTN_LOCAL;
+        assert_eq!(Reply::parse(&message), Some((9, Reply::LocalRoute)));
+        assert_eq!(Reply::parse(&message[..23]), None);
+
+        message[4..6].copy_from_slice(&3_u16.to_ne_bytes()); // NLMSG_DONE
+        assert_eq!(Reply::parse(&message), None);
     }
 }

@@ -25,8 +25,8 @@ pub(super) enum Step {
     /// Opens one more queue of the TUN device and hands it to the parent.
     OpenQueue(QueueSetup),
     SetMtu(u32),
-    AddAddress(IpAddr, u8),
     InterfaceUp,
+    AddAddress(IpAddr, u8),
     DefaultVia(IpAddr),
 }
 
