@@ -30,16 +30,25 @@ pub(crate) fn add(stack: &Stack, ifindex: u32, own: InterfaceAddress) {
 /// interface already.
 pub(crate) fn remove(stack: &Stack, ifindex: u32, own: InterfaceAddress) {
     let interfaces = stack.interfaces();
-    let is_gone = !interfaces.iter().any(|other| other.addresses.iter().any(|a| a.addr == own.addr));
+    let is_gone = !interfaces
+        .iter()
+        .any(|other| other.addresses.iter().any(|a| a.addr == own.addr));
     let siblings = interfaces.iter().filter(|other| other.index == ifindex);
-    let siblings: Vec<_> = siblings.flat_map(|interface| &interface.addresses).copied().collect();
+    let siblings: Vec<_> = siblings
+        .flat_map(|interface| &interface.addresses)
+        .copied()
+        .collect();
     match own.addr {
         IpAddr::V4(addr) => {
             let kept = siblings.iter().filter_map(|sibling| match sibling.addr {
                 IpAddr::V4(addr) => Some(routes_v4(ifindex, addr, *sibling)),
                 IpAddr::V6(_) => None,
             });
-            withdraw(&stack.fib4, routes_v4(ifindex, addr, own), &kept.flatten().collect::<Vec<_>>());
+            withdraw(
+                &stack.fib4,
+                routes_v4(ifindex, addr, own),
+                &kept.flatten().collect::<Vec<_>>(),
+            );
             if is_gone {
                 stack.fib4.flush_pref_src(addr);
             }
@@ -98,7 +107,10 @@ fn routes_v4(ifindex: u32, addr: Ipv4Addr, own: InterfaceAddress) -> Vec<TableRo
         routes.push((table, route(kind, prefix)));
     }
     if let Some(broadcast) = own.broadcast().filter(|_| ifindex != LOOPBACK) {
-        routes.push((TableId::LOCAL, route(RouteKind::Broadcast, Prefix::host(broadcast))));
+        routes.push((
+            TableId::LOCAL,
+            route(RouteKind::Broadcast, Prefix::host(broadcast)),
+        ));
     }
     routes
 }
@@ -110,11 +122,17 @@ fn routes_v6<A: Address>(ifindex: u32, addr: A, prefix_len: u8) -> Vec<TableRout
         scope: Scope::Universe,
         ..Route::new(kind, prefix).dev(ifindex)
     };
-    let mut routes = vec![(TableId::LOCAL, route(RouteKind::Local, Prefix::host(addr), 0))];
+    let mut routes = vec![(
+        TableId::LOCAL,
+        route(RouteKind::Local, Prefix::host(addr), 0),
+    )];
     if prefix_len < A::BITS
         && let Ok(prefix) = Prefix::new(addr.masked(prefix_len), prefix_len)
     {
-        routes.push((TableId::MAIN, route(RouteKind::Unicast, prefix, IPV6_ADDRCONF_METRIC)));
+        routes.push((
+            TableId::MAIN,
+            route(RouteKind::Unicast, prefix, IPV6_ADDRCONF_METRIC),
+        ));
     }
     routes
 }

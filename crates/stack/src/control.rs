@@ -215,12 +215,16 @@ impl Stack {
     }
 
     pub(crate) fn add_loopback(&self) {
-        let config =
-            InterfaceConfig { mtu: 65_535, ..InterfaceConfig::new("lo") };
+        let config = InterfaceConfig {
+            mtu: 65_535,
+            ..InterfaceConfig::new("lo")
+        };
         let ifindex = self.publish_interface(config);
         debug_assert_eq!(ifindex, LOOPBACK);
-        let addresses =
-            [(IpAddr::V4(Ipv4Addr::LOCALHOST), 8), (IpAddr::V6(Ipv6Addr::LOCALHOST), 128)];
+        let addresses = [
+            (IpAddr::V4(Ipv4Addr::LOCALHOST), 8),
+            (IpAddr::V6(Ipv6Addr::LOCALHOST), 128),
+        ];
         for (addr, prefix_len) in addresses {
             let added = self.add_address(ifindex, addr, prefix_len);
             debug_assert!(added.is_ok(), "a fresh stack takes its loopback addresses");
@@ -247,7 +251,11 @@ impl Stack {
         let _serial = self.control.lock().unwrap_or_else(PoisonError::into_inner);
         let mut found = false;
         self.change_interfaces(|interfaces| found = interfaces.change(ifindex, change));
-        if found { Ok(()) } else { Err(InterfaceError::NotFound) }
+        if found {
+            Ok(())
+        } else {
+            Err(InterfaceError::NotFound)
+        }
     }
 
     fn change_interfaces(&self, change: impl FnOnce(&mut Interfaces)) {
@@ -264,11 +272,19 @@ fn check_name(name: &str) -> Result<(), InterfaceError> {
     let is_name = (1..=15).contains(&name.len())
         && !matches!(name, "." | ".." | "all" | "default")
         && !name.contains(|c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control());
-    if is_name { Ok(()) } else { Err(InterfaceError::BadName(name.to_owned())) }
+    if is_name {
+        Ok(())
+    } else {
+        Err(InterfaceError::BadName(name.to_owned()))
+    }
 }
 
 fn check_mtu(mtu: u32) -> Result<(), InterfaceError> {
-    if (68..=65_535).contains(&mtu) { Ok(()) } else { Err(InterfaceError::BadMtu(mtu)) }
+    if (68..=65_535).contains(&mtu) {
+        Ok(())
+    } else {
+        Err(InterfaceError::BadMtu(mtu))
+    }
 }
 
 fn check_address(
@@ -277,7 +293,10 @@ fn check_address(
     prefix_len: u8,
 ) -> Result<(), InterfaceError> {
     let (bits, is_host_address) = match addr {
-        IpAddr::V4(v4) => (32, !v4.is_unspecified() && !v4.is_multicast() && !v4.is_broadcast()),
+        IpAddr::V4(v4) => (
+            32,
+            !v4.is_unspecified() && !v4.is_multicast() && !v4.is_broadcast(),
+        ),
         IpAddr::V6(v6) => (128, !v6.is_unspecified() && !v6.is_multicast()),
     };
     if !is_host_address {
@@ -289,7 +308,11 @@ fn check_address(
     if addr.is_ipv6() && !interface.carries_ipv6() {
         return Err(InterfaceError::MtuTooSmallForIpv6(interface.mtu));
     }
-    if interface.addresses.iter().any(|own| own.addr == addr && own.prefix_len == prefix_len) {
+    if interface
+        .addresses
+        .iter()
+        .any(|own| own.addr == addr && own.prefix_len == prefix_len)
+    {
         return Err(InterfaceError::AddressExists(addr));
     }
     Ok(())

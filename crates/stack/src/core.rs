@@ -39,7 +39,13 @@ pub struct Local {
 
 impl Local {
     pub(crate) fn new(cache: PacketCache, counters: Arc<Shard>, random: Random) -> Self {
-        Self { cache, counters, tx: Vec::new(), batch: Vec::new(), random }
+        Self {
+            cache,
+            counters,
+            tx: Vec::new(),
+            batch: Vec::new(),
+            random,
+        }
     }
 
     /// Frees a packet and counts why. Every drop ends here.

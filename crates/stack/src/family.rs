@@ -149,7 +149,11 @@ impl Family for V4 {
     }
 
     fn local_in(cx: &mut Context<'_>, packet: Packet) -> Option<Packet> {
-        if packet.is_fragment { reassembly::local_in_v4(cx, packet) } else { Some(packet) }
+        if packet.is_fragment {
+            reassembly::local_in_v4(cx, packet)
+        } else {
+            Some(packet)
+        }
     }
 
     fn push_header(
@@ -159,7 +163,9 @@ impl Family for V4 {
         ip: &IpParams,
         id: u32,
     ) -> bool {
-        let Ok(len) = u16::try_from(packet.total_len() + Ipv4Header::LEN) else { return false };
+        let Ok(len) = u16::try_from(packet.total_len() + Ipv4Header::LEN) else {
+            return false;
+        };
         let ttl = ip.ttl.unwrap_or(64);
         let mut header = Ipv4Header::new(src, dst, ip.protocol, ttl, len);
         header.tos = ip.tos;
@@ -167,7 +173,9 @@ impl Family for V4 {
         header.id = u16::from_be_bytes([high, low]).into();
         header.fragment = if ip.dont_fragment { ipv4::FLAG_DF } else { 0 }.into();
         header.checksum = checksum::checksum(header.as_bytes()).into();
-        let Some(bytes) = packet.push(Ipv4Header::LEN) else { return false };
+        let Some(bytes) = packet.push(Ipv4Header::LEN) else {
+            return false;
+        };
         bytes.copy_from_slice(header.as_bytes());
         true
     }
@@ -276,11 +284,15 @@ impl Family for V6 {
         ip: &IpParams,
         _id: u32,
     ) -> bool {
-        let Ok(len) = u16::try_from(packet.total_len()) else { return false };
+        let Ok(len) = u16::try_from(packet.total_len()) else {
+            return false;
+        };
         let hop_limit = ip.ttl.unwrap_or(64);
         let mut header = Ipv6Header::new(src, dst, ip.protocol, hop_limit, len);
         header.set_traffic_class(ip.tos);
-        let Some(bytes) = packet.push(Ipv6Header::LEN) else { return false };
+        let Some(bytes) = packet.push(Ipv6Header::LEN) else {
+            return false;
+        };
         bytes.copy_from_slice(header.as_bytes());
         true
     }

@@ -35,13 +35,7 @@ pub const MAX_BATCH: usize = 64;
 impl Stack {
     /// Takes in packets that came by an interface, in the order of their arrival. Their bytes start
     /// at the IP header. What they cause to be sent waits in the interfaces' queues afterwards.
-    pub fn receive(
-        &self,
-        core: &mut Core,
-        now: Instant,
-        ifindex: u32,
-        packets: &mut PacketQueue,
-    ) {
+    pub fn receive(&self, core: &mut Core, now: Instant, ifindex: u32, packets: &mut PacketQueue) {
         while !packets.is_empty() {
             self.with_core(core, now, |cx| receive_batch(cx, ifindex, packets));
         }
@@ -59,7 +53,11 @@ impl Stack {
             v4.into_iter().chain(v6).min()
         });
         let more_on_loopback = self.transmit_queue_len(LOOPBACK) > 0;
-        if more_on_loopback { Some(now) } else { deadline }
+        if more_on_loopback {
+            Some(now)
+        } else {
+            deadline
+        }
     }
 }
 
@@ -101,7 +99,11 @@ fn demux_early(cx: &mut Context<'_>, batch: &mut [Packet]) {
         packet.verdict == Verdict::Undecided
             && packet.destination == Destination::Own
             && packet.has_ports
-            && (if packet.protocol == protocol::UDP { udp } else { tcp })
+            && (if packet.protocol == protocol::UDP {
+                udp
+            } else {
+                tcp
+            })
     };
     for packet in batch.iter_mut().filter(|packet| is_candidate(packet)) {
         match packet.version {
@@ -138,7 +140,9 @@ fn act_on<F: Family>(cx: &mut Context<'_>, packet: Packet) {
 
 /// Hands a packet to this host: whole again if it was in fragments, its extension headers done.
 fn deliver<F: Family>(cx: &mut Context<'_>, packet: Packet) {
-    let Some(packet) = F::local_in(cx, packet) else { return };
+    let Some(packet) = F::local_in(cx, packet) else {
+        return;
+    };
     match packet.protocol {
         protocol::UDP => {
             cx.core.count(F::MIB.in_delivers);
@@ -160,17 +164,17 @@ fn deliver<F: Family>(cx: &mut Context<'_>, packet: Packet) {
             cx.core.count(Counter::Ip6InDelivers);
             cx.core.consume(packet);
         }
-        _ => reject::<F>(cx, packet, DropReason::IpNoProto, IcmpError::ProtocolUnreachable),
+        _ => reject::<F>(
+            cx,
+            packet,
+            DropReason::IpNoProto,
+            IcmpError::ProtocolUnreachable,
+        ),
     }
 }
 
 /// Tells the sender, then drops.
-fn reject<F: Family>(
-    cx: &mut Context<'_>,
-    packet: Packet,
-    reason: DropReason,
-    error: IcmpError,
-) {
+fn reject<F: Family>(cx: &mut Context<'_>, packet: Packet, reason: DropReason, error: IcmpError) {
     icmp::send_error::<F>(cx, &packet, error);
     cx.drop(packet, reason);
 }

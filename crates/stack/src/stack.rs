@@ -36,7 +36,11 @@ pub struct StackConfig {
 
 impl Default for StackConfig {
     fn default() -> Self {
-        Self { buffers: 16_384, reserve: 4_096, seed: [0, 0] }
+        Self {
+            buffers: 16_384,
+            reserve: 4_096,
+            seed: [0, 0],
+        }
     }
 }
 
@@ -62,7 +66,9 @@ pub struct Stack {
 
 impl fmt::Debug for Stack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stack").field("buffers", &self.pool.capacity()).finish_non_exhaustive()
+        f.debug_struct("Stack")
+            .field("buffers", &self.pool.capacity())
+            .finish_non_exhaustive()
     }
 }
 
@@ -87,7 +93,10 @@ pub(crate) struct Generations {
 
 impl Generations {
     fn of<A: fib::Address>(fib: &Fib<A>) -> Self {
-        Self { input: fib.input_generation(), all: fib.generation() }
+        Self {
+            input: fib.input_generation(),
+            all: fib.generation(),
+        }
     }
 }
 
@@ -134,9 +143,16 @@ impl Stack {
 
     /// A core for a worker.
     pub fn core(&self) -> Core {
-        let seed = self.seeds.lock().unwrap_or_else(PoisonError::into_inner).next_u64();
+        let seed = self
+            .seeds
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .next_u64();
         let local = Local::new(self.pool.cache(), self.counters.shard(), Random::new(seed));
-        Core { reader: self.domain.reader(), local }
+        Core {
+            reader: self.domain.reader(),
+            local,
+        }
     }
 
     /// The SNMP and drop counters, summed over all cores.
@@ -158,10 +174,17 @@ impl Stack {
 
     /// Runs `f` with a context of its own, for a call from an application thread.
     pub(crate) fn with_context<R>(&self, now: Instant, f: impl FnOnce(&mut Context<'_>) -> R) -> R {
-        let idle = self.idle_cores.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let idle = self
+            .idle_cores
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop();
         let mut core = idle.unwrap_or_else(|| self.core());
         let result = self.with_core(&mut core, now, f);
-        self.idle_cores.lock().unwrap_or_else(PoisonError::into_inner).push(core);
+        self.idle_cores
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(core);
         result
     }
 
@@ -175,14 +198,24 @@ impl Stack {
         let Core { reader, local } = core;
         let guard = reader.guard();
         let view = self.view(&guard);
-        let result = f(&mut Context { stack: self, view: &view, core: local, now });
+        let result = f(&mut Context {
+            stack: self,
+            view: &view,
+            core: local,
+            now,
+        });
         local.flush_tx(view.interfaces);
         result
     }
 
     /// Gives the buffers back that application threads' caches hold.
     pub fn flush_caches(&self) {
-        for core in self.idle_cores.lock().unwrap_or_else(PoisonError::into_inner).iter_mut() {
+        for core in self
+            .idle_cores
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter_mut()
+        {
             core.local.flush_cache();
         }
     }
@@ -199,7 +232,8 @@ impl Stack {
 
     /// How many packets wait for an interface's device.
     pub fn transmit_queue_len(&self, ifindex: u32) -> usize {
-        self.interface(ifindex).map_or(0, |interface| interface.tx.len())
+        self.interface(ifindex)
+            .map_or(0, |interface| interface.tx.len())
     }
 
     /// Has `waker` woken whenever packets begin to wait for the interface's device.
@@ -209,4 +243,3 @@ impl Stack {
         }
     }
 }
-

@@ -87,14 +87,27 @@ pub(crate) fn route_output<'g, F: Family>(
         return on_link::<F>(cx, dst, src, oif);
     }
     let src_or_none = src.unwrap_or(F::UNSPECIFIED);
-    let query = Query { dst, src: src_or_none, iif: LOOPBACK, own: None };
-    let Resolved { next_hop, .. } =
-        F::routes(cx.view).lookup(&query).map_err(|error| refused::<F>(cx, error))?;
+    let query = Query {
+        dst,
+        src: src_or_none,
+        iif: LOOPBACK,
+        own: None,
+    };
+    let Resolved { next_hop, .. } = F::routes(cx.view)
+        .lookup(&query)
+        .map_err(|error| refused::<F>(cx, error))?;
     if next_hop.kind == RouteKind::Local {
         let loopback = up_interface(cx, LOOPBACK)?;
         let src = src.unwrap_or(dst);
         let (oif, mtu) = (LOOPBACK, loopback.mtu);
-        return Ok(OutputRoute { src, dst, oif, mtu, kind: next_hop.kind, next_hop: Some(next_hop) });
+        return Ok(OutputRoute {
+            src,
+            dst,
+            oif,
+            mtu,
+            kind: next_hop.kind,
+            next_hop: Some(next_hop),
+        });
     }
     if oif.is_some_and(|oif| oif != next_hop.oif) {
         return on_link::<F>(cx, dst, src, oif);
@@ -128,7 +141,11 @@ pub(crate) fn send<F: Family>(
     let fits = packet.total_len() + F::HEADER_LEN <= route.mtu as usize || packet.gso.is_some();
     let ttl = ip.ttl.unwrap_or_else(|| F::default_ttl(cx.view, route.oif));
     let id = cx.core.random.next_u32();
-    let ip = IpParams { ttl: Some(ttl), dont_fragment: ip.dont_fragment && fits, ..*ip };
+    let ip = IpParams {
+        ttl: Some(ttl),
+        dont_fragment: ip.dont_fragment && fits,
+        ..*ip
+    };
     if !F::push_header(&mut packet, route.src, route.dst, &ip, id) {
         cx.core.consume(packet);
         return Err(SendError::MessageTooLong);
@@ -164,7 +181,9 @@ fn dispatch<F: Family>(cx: &mut Context<'_>, mut packet: Packet, route: &OutputR
     let Some(interface) = cx.view.interfaces.get(route.oif) else {
         return cx.drop(packet, DropReason::DevReady);
     };
-    let adjacency = route.next_hop.map_or(Adjacency::default(), |next_hop| next_hop.adjacency);
+    let adjacency = route
+        .next_hop
+        .map_or(Adjacency::default(), |next_hop| next_hop.adjacency);
     to_interface(cx, interface, &adjacency, packet);
 }
 
@@ -218,8 +237,19 @@ fn on_link<'g, F: Family>(
         Some(src) => src,
         None => select_source::<F>(cx, interface, dst)?,
     };
-    let kind = if F::is_multicast(dst) { RouteKind::Multicast } else { RouteKind::Broadcast };
-    Ok(OutputRoute { src, dst, oif, mtu: interface.mtu, kind, next_hop: None })
+    let kind = if F::is_multicast(dst) {
+        RouteKind::Multicast
+    } else {
+        RouteKind::Broadcast
+    };
+    Ok(OutputRoute {
+        src,
+        dst,
+        oif,
+        mtu: interface.mtu,
+        kind,
+        next_hop: None,
+    })
 }
 
 /// The interface for a group: the source's, else what a route says, else the first one that is up.
@@ -230,12 +260,23 @@ fn group_interface<F: Family>(cx: &Context<'_>, dst: F::Addr, src: Option<F::Add
     if let Some(interface) = cx.view.interfaces.iter().find(has_source) {
         return Some(interface.index);
     }
-    let query = Query { dst, src: F::UNSPECIFIED, iif: LOOPBACK, own: None };
+    let query = Query {
+        dst,
+        src: F::UNSPECIFIED,
+        iif: LOOPBACK,
+        own: None,
+    };
     if let Ok(found) = F::routes(cx.view).lookup(&query) {
         return Some(found.next_hop.oif);
     }
-    let mut devices = cx.view.interfaces.iter().filter(|interface| interface.index != LOOPBACK);
-    devices.find(|interface| interface.up).map(|interface| interface.index)
+    let mut devices = cx
+        .view
+        .interfaces
+        .iter()
+        .filter(|interface| interface.index != LOOPBACK);
+    devices
+        .find(|interface| interface.up)
+        .map(|interface| interface.index)
 }
 
 /// An address of the interface that shares most with the destination, else one of any interface
@@ -245,7 +286,11 @@ fn select_source<F: Family>(
     interface: &Interface,
     towards: F::Addr,
 ) -> Result<F::Addr, SendError> {
-    let others = cx.view.interfaces.iter().filter(|other| other.index != LOOPBACK);
+    let others = cx
+        .view
+        .interfaces
+        .iter()
+        .filter(|other| other.index != LOOPBACK);
     core::iter::once(interface)
         .chain(others)
         .find_map(|interface| best_source::<F>(interface, towards))
@@ -253,14 +298,25 @@ fn select_source<F: Family>(
 }
 
 fn best_source<F: Family>(interface: &Interface, towards: F::Addr) -> Option<F::Addr> {
-    let own = interface.addresses.iter().filter_map(|own| F::from_ip(own.addr));
+    let own = interface
+        .addresses
+        .iter()
+        .filter_map(|own| F::from_ip(own.addr));
     // The first of equals: `max_by_key` would take the last.
     own.rev().max_by_key(|addr| F::source_rank(*addr, towards))
 }
 
 fn up_interface<'g>(cx: &Context<'g>, ifindex: u32) -> Result<&'g Interface, SendError> {
-    let interface = cx.view.interfaces.get(ifindex).ok_or(SendError::NetworkUnreachable)?;
-    if interface.up { Ok(interface) } else { Err(SendError::NetworkDown) }
+    let interface = cx
+        .view
+        .interfaces
+        .get(ifindex)
+        .ok_or(SendError::NetworkUnreachable)?;
+    if interface.up {
+        Ok(interface)
+    } else {
+        Err(SendError::NetworkDown)
+    }
 }
 
 fn is_limited_broadcast(addr: IpAddr) -> bool {

@@ -18,10 +18,17 @@ use crate::wire::{Ipv4Header, TcpHeader, UdpHeader};
 
 /// Sends a packet on by the next hop that routing chose, one hop older.
 pub(crate) fn forward<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
-    let Some(next_hop) = packet.route.and_then(|route| F::routes(cx.view).next_hop(route)) else {
+    let Some(next_hop) = packet
+        .route
+        .and_then(|route| F::routes(cx.view).next_hop(route))
+    else {
         return cx.drop(packet, DropReason::IpInNoRoutes);
     };
-    let Some(interface) = cx.view.interfaces.get(next_hop.oif).filter(|interface| interface.up)
+    let Some(interface) = cx
+        .view
+        .interfaces
+        .get(next_hop.oif)
+        .filter(|interface| interface.up)
     else {
         return cx.drop(packet, DropReason::DevReady);
     };
@@ -48,7 +55,9 @@ pub(crate) fn forward<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
     cx.core.count(F::MIB.forwarded);
     cx.core.add(F::MIB.out_octets, packet.total_len() as u64);
     if too_big {
-        let Some(mut fragments) = fragment::fragment::<F>(cx, packet, mtu) else { return };
+        let Some(mut fragments) = fragment::fragment::<F>(cx, packet, mtu) else {
+            return;
+        };
         while let Some(piece) = fragments.pop() {
             transmit::to_interface(cx, interface, &next_hop.adjacency, piece);
         }
@@ -69,12 +78,16 @@ fn is_forwardable<F: Family>(packet: &Packet) -> bool {
 }
 
 pub(crate) fn path_mtu<A>(next_hop: &NextHop<A>, interface: &Interface) -> u32 {
-    next_hop.mtu.map_or(interface.mtu, |mtu| mtu.min(interface.mtu))
+    next_hop
+        .mtu
+        .map_or(interface.mtu, |mtu| mtu.min(interface.mtu))
 }
 
 /// The size that counts against the MTU: of a packet that stands for several, each one's.
 fn largest_segment<F: Family>(packet: &Packet) -> usize {
-    let Some(gso) = packet.gso else { return packet.total_len() };
+    let Some(gso) = packet.gso else {
+        return packet.total_len();
+    };
     let l4_offset = usize::from(packet.l4_offset);
     let l4_len = match gso.kind {
         GsoKind::Udp => UdpHeader::LEN,
@@ -105,12 +118,12 @@ fn better_first_hop<F: Family>(
     if next_hop.oif != packet.iif || packet.has_options {
         return None;
     }
-    if F::VERSION == IpVersion::V4
-        && !cx.view.sysctls.conf_or(packet.iif, ConfKnob::SendRedirects)
+    if F::VERSION == IpVersion::V4 && !cx.view.sysctls.conf_or(packet.iif, ConfKnob::SendRedirects)
     {
         return None;
     }
     let first_hop = next_hop.gateway.unwrap_or_else(|| F::dst(packet));
-    let is_neighbour = interface.on_link(F::src(packet).into()) && interface.on_link(first_hop.into());
+    let is_neighbour =
+        interface.on_link(F::src(packet).into()) && interface.on_link(first_hop.into());
     is_neighbour.then_some(first_hop)
 }

@@ -23,7 +23,12 @@ pub(crate) fn route(cx: &mut Context<'_>, batch: &mut [Packet]) {
 
 /// The packets of one family: first what needs no route, then all lookups at once, then decisions.
 fn route_family<F: Family>(cx: &mut Context<'_>, batch: &mut [Packet]) {
-    let nobody = Query { dst: F::UNSPECIFIED, src: F::UNSPECIFIED, iif: 0, own: None };
+    let nobody = Query {
+        dst: F::UNSPECIFIED,
+        src: F::UNSPECIFIED,
+        iif: 0,
+        own: None,
+    };
     let mut queries = [nobody; MAX_BATCH];
     let mut answers = [Err(LookupError::NoRoute); MAX_BATCH];
     let mut asked = 0;
@@ -51,7 +56,12 @@ fn route_family<F: Family>(cx: &mut Context<'_>, batch: &mut [Packet]) {
 
 pub(crate) fn query_of<F: Family>(packet: &Packet) -> Query<F::Addr> {
     let own = Some(packet.destination == Destination::Own);
-    Query { dst: F::dst(packet), src: F::src(packet), iif: packet.iif, own }
+    Query {
+        dst: F::dst(packet),
+        src: F::src(packet),
+        iif: packet.iif,
+        own,
+    }
 }
 
 fn undecided<F: Family>(batch: &mut [Packet]) -> impl Iterator<Item = &mut Packet> {
@@ -90,7 +100,8 @@ fn group<F: Family>(cx: &Context<'_>, packet: &Packet) -> Verdict {
 
 fn broadcast<F: Family>(cx: &Context<'_>, packet: &Packet) -> Verdict {
     cx.core.count(Counter::IpExtInBcastPkts);
-    cx.core.add(Counter::IpExtInBcastOctets, packet.total_len() as u64);
+    cx.core
+        .add(Counter::IpExtInBcastOctets, packet.total_len() as u64);
     let src_is_unspecified = F::src(packet) == F::UNSPECIFIED;
     match validate_source::<F>(cx, packet) {
         Err(reason) if !src_is_unspecified => Verdict::Drop(reason),
@@ -117,9 +128,7 @@ fn after_lookup<F: Family>(
         Err(LookupError::Unreachable) => {
             Verdict::Reject(DropReason::Unreachable, IcmpError::HostUnreachable)
         }
-        Err(LookupError::Prohibit) => {
-            Verdict::Reject(DropReason::Prohibit, IcmpError::Prohibited)
-        }
+        Err(LookupError::Prohibit) => Verdict::Reject(DropReason::Prohibit, IcmpError::Prohibited),
     }
 }
 
@@ -156,7 +165,10 @@ fn to_forward<F: Family>(cx: &Context<'_>, packet: &Packet) -> Verdict {
 /// a martian with bad options gets no answer.
 fn check_options(cx: &mut Context<'_>, batch: &mut [Packet]) {
     let is_wanted = |packet: &Packet| matches!(packet.verdict, Verdict::Deliver | Verdict::Forward);
-    for packet in batch.iter_mut().filter(|packet| packet.has_options && is_wanted(packet)) {
+    for packet in batch
+        .iter_mut()
+        .filter(|packet| packet.has_options && is_wanted(packet))
+    {
         match options::check(cx, packet) {
             Verdict::Undecided => {}
             verdict => packet.verdict = verdict,

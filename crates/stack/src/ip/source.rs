@@ -40,8 +40,8 @@ pub(crate) fn check_martians_v4(cx: &Context<'_>, packet: &Packet) -> Result<(),
     if is_zeronet(dst) {
         return Err(DropReason::IpInvalidDest);
     }
-    let loopback_allowed = packet.iif == LOOPBACK
-        || cx.view.sysctls.conf_or(packet.iif, ConfKnob::RouteLocalnet);
+    let loopback_allowed =
+        packet.iif == LOOPBACK || cx.view.sysctls.conf_or(packet.iif, ConfKnob::RouteLocalnet);
     if (src.is_loopback() || dst.is_loopback()) && !loopback_allowed {
         return Err(DropReason::IpLocalnet);
     }

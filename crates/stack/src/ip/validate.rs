@@ -39,7 +39,9 @@ fn validate_v4(cx: &mut Context<'_>, packet: &mut Packet) -> Result<(), Verdict>
 
     cx.core.count(Counter::IpInReceives);
     let len = packet.total_len();
-    let Ok((ip, _)) = Ipv4Header::ref_from_prefix(packet.data()) else { return Err(BAD_HEADER) };
+    let Ok((ip, _)) = Ipv4Header::ref_from_prefix(packet.data()) else {
+        return Err(BAD_HEADER);
+    };
     let (header_len, total_len) = (ip.header_len(), usize::from(ip.total_len.get()));
     let (protocol, is_fragment, dst) = (ip.protocol, ip.is_fragment(), ip.dst());
     if header_len < Ipv4Header::LEN {
@@ -82,12 +84,18 @@ fn validate_v6(cx: &mut Context<'_>, packet: &mut Packet) -> Result<(), Verdict>
     cx.core.count(Counter::Ip6InReceives);
     let iif = packet.iif;
     if cx.view.sysctls.conf_or(iif, ConfKnob::DisableIpv6)
-        || cx.view.interfaces.get(iif).is_some_and(|interface| !interface.carries_ipv6())
+        || cx
+            .view
+            .interfaces
+            .get(iif)
+            .is_some_and(|interface| !interface.carries_ipv6())
     {
         return Err(Verdict::Drop(DropReason::Ipv6Disabled));
     }
     let len = packet.total_len();
-    let Ok((ip, _)) = Ipv6Header::ref_from_prefix(packet.data()) else { return Err(BAD_HEADER) };
+    let Ok((ip, _)) = Ipv6Header::ref_from_prefix(packet.data()) else {
+        return Err(BAD_HEADER);
+    };
     let (src, dst, next_header) = (ip.src(), ip.dst(), ip.next_header);
     let total_len = Ipv6Header::LEN + usize::from(ip.payload_len.get());
 
@@ -133,7 +141,11 @@ fn validate_v6(cx: &mut Context<'_>, packet: &mut Packet) -> Result<(), Verdict>
 }
 
 fn own_or_transit<F: Family>(cx: &Context<'_>, dst: F::Addr) -> Destination {
-    if F::routes(cx.view).is_own(dst) { Destination::Own } else { Destination::Transit }
+    if F::routes(cx.view).is_own(dst) {
+        Destination::Own
+    } else {
+        Destination::Transit
+    }
 }
 
 /// Notes where the transport header is, and its ports if it is there in one piece.
@@ -149,7 +161,10 @@ fn parse_ports(packet: &mut Packet, protocol: u8, l4_offset: usize) {
         _ => return,
     };
     if let Some([s0, s1, d0, d1, ..]) = packet.data().get(l4_offset..l4_offset + least) {
-        let ports = (u16::from_be_bytes([*s0, *s1]), u16::from_be_bytes([*d0, *d1]));
+        let ports = (
+            u16::from_be_bytes([*s0, *s1]),
+            u16::from_be_bytes([*d0, *d1]),
+        );
         (packet.src_port, packet.dst_port) = ports;
         packet.has_ports = true;
     }
