@@ -20,6 +20,13 @@ pub struct Core {
     pub(crate) local: Local,
 }
 
+impl Core {
+    /// The core's free buffers, for who reads packets from devices and sends them.
+    pub fn cache(&mut self) -> &mut PacketCache {
+        &mut self.local.cache
+    }
+}
+
 impl fmt::Debug for Core {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Core").finish_non_exhaustive()
