@@ -2,8 +2,8 @@
 //!
 //! The two are kept apart. People add and delete routes and rules in a tree of prefixes
 //! (`rib`, `table`, `rules`), serialised by a lock. Packets see what comes of it: for each table a
-//! [trie](mod@trie) of the best routes whose entries are updated in place, a table of
-//! [next hops](mod@next_hop), and a [snapshot](mod@snapshot) of rules and own prefixes. They take
+//! `trie` of the best routes whose entries are updated in place, a table of
+//! next hops (`next_hop`), and a `snapshot` of rules and own prefixes. They take
 //! no lock: a [`View`] holds a guard, once for a whole batch.
 //!
 //! # Generations
@@ -177,7 +177,7 @@ impl<A: Address> Fib<A> {
 
     /// The tables that have ever had a route.
     pub fn tables(&self) -> Vec<TableId> {
-        self.ask(|rib| rib.tables())
+        self.ask(Rib::tables)
     }
 
     /// The routes of a table, by prefix and then by metric.
@@ -202,7 +202,7 @@ impl<A: Address> Fib<A> {
 
     /// Bytes of all that packets look at.
     pub fn memory(&self) -> usize {
-        self.ask(|rib| rib.memory())
+        self.ask(Rib::memory)
     }
 
     /// Counts all changes; see [Generations](self#generations).

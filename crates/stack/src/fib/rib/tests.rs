@@ -6,7 +6,7 @@ use crate::fib::route::Protocol;
 const MAIN: TableId = TableId::MAIN;
 const LOCAL: TableId = TableId::LOCAL;
 
-fn rib<A: Address>() -> Rib<A> {
+fn fresh<A: Address>() -> Rib<A> {
     Rib::new(&Domain::new())
 }
 
@@ -32,7 +32,7 @@ fn local<A: Address>(text: &str) -> Route<A> {
 
 /// Interface 2 is 10.0.0.1/24, interface 3 is 10.0.1.1/24.
 fn two_links() -> Rib<Ipv4Addr> {
-    let mut rib = rib();
+    let mut rib = fresh();
     for (table, route) in [
         (LOCAL, local("10.0.0.1")),
         (LOCAL, local("10.0.1.1")),
@@ -47,7 +47,7 @@ fn two_links() -> Rib<Ipv4Addr> {
 
 #[test]
 fn add_append_and_replace_meet_an_equal_metric() {
-    let mut rib = rib::<Ipv4Addr>();
+    let mut rib = fresh::<Ipv4Addr>();
     let route = unicast("10.0.0.0/8").dev(2);
     assert_eq!(rib.add(MAIN, route, Conflict::Refuse), Ok(()));
     assert_eq!(
@@ -73,7 +73,7 @@ fn add_append_and_replace_meet_an_equal_metric() {
 
 #[test]
 fn delete_takes_the_first_that_matches_what_is_given() {
-    let mut rib = rib::<Ipv4Addr>();
+    let mut rib = fresh::<Ipv4Addr>();
     let route = unicast("10.0.0.0/8").dev(2);
     let worse = Route {
         metric: 7,
@@ -234,7 +234,7 @@ fn a_route_through_a_gateway_is_no_link() {
 
 #[test]
 fn link_local_gateways_need_an_interface_and_no_route() {
-    let mut rib = rib::<Ipv6Addr>();
+    let mut rib = fresh::<Ipv6Addr>();
     let default = unicast("default").via(v6("fe80::1"));
     assert_eq!(
         rib.add(MAIN, default, Conflict::Refuse),
@@ -284,7 +284,7 @@ fn an_address_takes_its_routes_along_or_their_preference() {
     assert_eq!(rib.flush_pref_src(v4("10.0.0.1")), 1);
     assert_eq!(rib.routes_to(MAIN, &sourced.prefix), []);
 
-    let mut rib = super::tests::rib::<Ipv6Addr>();
+    let mut rib = fresh::<Ipv6Addr>();
     rib.add(LOCAL, local("fd09::1"), Conflict::Refuse)
         .expect("a valid route");
     let sourced = Route {
@@ -305,7 +305,7 @@ fn an_address_takes_its_routes_along_or_their_preference() {
 
 #[test]
 fn next_hops_are_shared_and_reused() {
-    let mut rib = rib::<Ipv4Addr>();
+    let mut rib = fresh::<Ipv4Addr>();
     let nets: Vec<_> = (0..200u8)
         .map(|i| Prefix::truncated(Ipv4Addr::new(10, i, 0, 0), 16))
         .collect();
@@ -329,7 +329,7 @@ fn next_hops_are_shared_and_reused() {
 
 #[test]
 fn more_next_hops_than_two_bytes_hold() {
-    let mut rib = rib::<Ipv4Addr>();
+    let mut rib = fresh::<Ipv4Addr>();
     for i in 0..70_000u32 {
         let host = Prefix::host(Ipv4Addr::from(0x0a00_0000 + i));
         let route = Route {
