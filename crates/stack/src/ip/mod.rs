@@ -1,5 +1,6 @@
 //! The Internet layer: both families.
 
+pub(crate) mod destination;
 pub mod ext_headers;
 pub mod forward;
 pub mod fragment;
