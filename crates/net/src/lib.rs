@@ -14,6 +14,6 @@ mod worker;
 
 pub use driver::DeviceStatus;
 pub use forebay_os::netns;
-pub use forebay_stack as core;
+pub use forebay_stack::{control, counters, drop, fib, interface, sysctl};
 pub use stack::{Stack, StackBuilder};
 pub use worker::Worker;
