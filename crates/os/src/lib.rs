@@ -1,1 +1,17 @@
-//! What Forebay asks of the operating system.
+//! What Forebay asks of the operating system, as safe Rust over owned descriptors:
+//!
+//! - [`tun`]: TUN devices, whose queues carry packets between the kernel and Forebay;
+//! - [`vnet`]: the virtio-net header in front of each of those packets;
+//! - [`netif`]: addresses, routes and link state of the kernel's interfaces;
+//! - [`netns`]: private networks, in which a command sees nothing but what Forebay gives it;
+//! - [`wake`] and [`poll`]: how a worker sleeps, and how others wake it.
+//!
+//! Linux only.
+
+pub mod name;
+pub mod netif;
+pub mod netns;
+pub mod poll;
+pub mod tun;
+pub mod vnet;
+pub mod wake;
