@@ -311,3 +311,6 @@ impl<T> Drop for Rcu<T> {
         drop(unsafe { Box::from_raw(value) });
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -255,3 +255,6 @@ fn next_id() -> u32 {
     let id = NEXT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |id| id.checked_add(1));
     id.expect("2^32 pools were made")
 }
+
+#[cfg(test)]
+mod tests;
