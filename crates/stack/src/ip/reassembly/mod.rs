@@ -40,8 +40,7 @@ use crate::time::Instant;
 use crate::wire::icmp::v6::PARAM_HEADER_FIELD;
 use crate::wire::{FragmentHeader, Ipv4Header, Ipv6Header};
 
-/// Few enough that the oldest datagram of one is nearly the oldest of all, many enough that cores
-/// rarely meet.
+/// Many enough that cores rarely meet, few enough to look into each when time runs out.
 const BUCKETS: usize = 64;
 
 /// Each family's fragments hold at most one buffer in this many.
@@ -61,7 +60,7 @@ const MAX_LEN: usize = 65_535;
 
 /// Reassembles an IPv4 fragment for local delivery, as Linux's `ip_defrag`. The packet that comes
 /// back is whole; `None` if others are missing or it was dropped.
-pub(crate) fn local_in_v4(cx: &mut Context<'_>, packet: Packet) -> Option<Packet> {
+pub(crate) fn defrag(cx: &mut Context<'_>, packet: Packet) -> Option<Packet> {
     let Some(fragment) = Fragment::v4(&packet) else {
         cx.drop(packet, DropReason::PktTooSmall);
         return None;
@@ -162,6 +161,9 @@ pub(crate) struct Reassembler<F: Family> {
     buckets: [Mutex<Bucket<F>>; BUCKETS],
     /// Bytes of buffers that wait, Linux's `truesize`.
     memory: AtomicUsize,
+    /// Which bucket gives up its oldest datagram next. Going round, what goes is nearly the oldest
+    /// of all.
+    hand: AtomicUsize,
     /// No datagram expires before this, in nanoseconds. It may be earlier than need be, when what
     /// set it is complete by now.
     earliest: AtomicU64,
@@ -215,6 +217,7 @@ impl<F: Family> Reassembler<F> {
             seed,
             buckets: [const { Mutex::new(VecDeque::new()) }; BUCKETS],
             memory: AtomicUsize::new(0),
+            hand: AtomicUsize::new(0),
             earliest: AtomicU64::new(NEVER),
         }
     }
@@ -240,7 +243,7 @@ impl<F: Family> Reassembler<F> {
             return None;
         }
         let key = key_of::<F>(&packet, fragment);
-        if !self.make_room(cx, packet.truesize(), self.bucket_of(&key)) {
+        if !self.make_room(cx, packet.truesize(), &key) {
             cx.core.count(F::MIB.reasm_fails);
             cx.drop(packet, DropReason::FragLimit);
             return None;
@@ -263,19 +266,11 @@ impl<F: Family> Reassembler<F> {
     }
 
     /// Gives up the datagrams whose time is over, and tells their senders if the first fragment had
-    /// come (RFC 792, RFC 8200 section 4.5): without it an ICMP error could quote no port. Returns
-    /// when there may be more to do.
-    pub(crate) fn expire(&self, cx: &mut Context<'_>) -> Option<Instant> {
-        if self.earliest.load(Relaxed) <= cx.now.as_nanos() {
-            self.expire_now(cx);
+    /// come (RFC 792, RFC 8200 section 4.5): without it an ICMP error could quote no port.
+    pub(crate) fn expire(&self, cx: &mut Context<'_>) {
+        if self.earliest.load(Relaxed) > cx.now.as_nanos() {
+            return;
         }
-        match self.earliest.load(Relaxed) {
-            NEVER => None,
-            nanos => Some(Instant::from_nanos(nanos)),
-        }
-    }
-
-    fn expire_now(&self, cx: &mut Context<'_>) {
         // Whoever adds a datagram lowers this again, and does so under its bucket's lock: either
         // before the lock is taken here, and the datagram is seen, or after this store.
         self.earliest.store(NEVER, Relaxed);
@@ -287,6 +282,14 @@ impl<F: Family> Reassembler<F> {
                 }
                 give_up::<F>(cx, datagram, DropReason::FragTimeout);
             }
+        }
+    }
+
+    /// When [`expire`](Self::expire) may have something to do again.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        match self.earliest.load(Relaxed) {
+            NEVER => None,
+            nanos => Some(Instant::from_nanos(nanos)),
         }
     }
 
@@ -336,25 +339,25 @@ impl<F: Family> Reassembler<F> {
         }
     }
 
-    /// Gives up the oldest datagrams, those in the same bucket first, until `truesize` more bytes
-    /// fit. False if they never do.
-    fn make_room(&self, cx: &mut Context<'_>, truesize: usize, bucket: usize) -> bool {
+    /// Gives up old datagrams, though not that of `key`, until `truesize` more bytes fit. False if
+    /// they never do.
+    fn make_room(&self, cx: &mut Context<'_>, truesize: usize, key: &Key<F::Addr>) -> bool {
         let limit = limit::<F>(cx);
-        if truesize > limit {
-            return false;
-        }
-        for index in (bucket..BUCKETS).chain(0..bucket) {
-            while self.memory.load(Relaxed) + truesize > limit {
-                let mut bucket = self.lock(index);
-                if bucket.is_empty() {
-                    break;
-                }
-                let oldest = self.remove(&mut bucket, 0);
-                drop(bucket);
-                give_up::<F>(cx, oldest, DropReason::FragLimit);
+        let mut fruitless = 0;
+        while self.memory.load(Relaxed) + truesize > limit {
+            if fruitless == BUCKETS || truesize > limit {
+                return false;
             }
+            let mut bucket = self.lock(self.hand.fetch_add(1, Relaxed) % BUCKETS);
+            let Some(oldest) = bucket.iter().position(|waiting| waiting.key != *key) else {
+                fruitless += 1;
+                continue;
+            };
+            let datagram = self.remove(&mut bucket, oldest);
+            drop(bucket);
+            give_up::<F>(cx, datagram, DropReason::FragLimit);
         }
-        self.memory.load(Relaxed) + truesize <= limit
+        true
     }
 
     /// The datagrams of a bucket that are due. Those that stay say when to come again.
