@@ -332,3 +332,6 @@ fn jumbo(bytes: &[u8], pointer: usize, packet: PacketFacts) -> Verdict {
     }
     Verdict::Drop(DropReason::PktTooSmall)
 }
+
+#[cfg(test)]
+mod tests;
