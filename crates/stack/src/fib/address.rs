@@ -6,9 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 /// An IPv4 or IPv6 address as a string of bits, most significant first.
-pub trait Address:
-    Copy + Ord + Hash + Debug + Display + FromStr + Send + Sync + Unpin + 'static
-{
+pub trait Address: Copy + Ord + Hash + Debug + Display + FromStr + Send + Sync + 'static {
     /// Bits in an address: 32 or 128.
     const BITS: u8;
 
