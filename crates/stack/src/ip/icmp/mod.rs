@@ -23,8 +23,7 @@ mod receive;
 mod redirect;
 mod reply;
 
-pub use error::IcmpError;
-pub(crate) use error::send_error;
+pub(crate) use error::{IcmpError, send_error};
 pub(crate) use limit::RateLimiter;
 pub(crate) use notify::Quoted;
 pub(crate) use receive::receive;
@@ -50,6 +49,3 @@ fn fill_checksum<F: Family>(message: &mut Packet, src: F::Addr, dst: F::Addr) {
         field.copy_from_slice(&sum.finish().to_be_bytes());
     }
 }
-
-#[cfg(test)]
-mod tests;
