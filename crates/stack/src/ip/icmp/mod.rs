@@ -23,7 +23,8 @@ mod receive;
 mod redirect;
 mod reply;
 
-pub(crate) use error::{IcmpError, send_error};
+pub use error::IcmpError;
+pub(crate) use error::send_error;
 pub(crate) use limit::RateLimiter;
 pub(crate) use notify::Quoted;
 pub(crate) use receive::receive;
