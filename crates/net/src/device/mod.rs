@@ -84,7 +84,7 @@ pub mod port;
 mod stats;
 #[cfg(test)]
 mod testing;
-//pub mod tun;
+pub mod tun;
 pub mod wire;
 
 use std::io;
