@@ -79,7 +79,7 @@
 
 mod frame;
 //pub mod impair;
-//pub mod pcap;
+pub mod pcap;
 pub mod port;
 mod stats;
 #[cfg(test)]
