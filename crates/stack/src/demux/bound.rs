@@ -354,3 +354,6 @@ fn best<'a>(
     }
     best.map(|(_, id)| id)
 }
+
+#[cfg(test)]
+mod tests;

@@ -74,6 +74,7 @@ impl Established {
     }
 
     /// Entries in the table.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.entries.load(Ordering::Relaxed)
     }
@@ -426,3 +427,6 @@ impl Overflow {
         lock(&self.free).push(index);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -470,6 +470,11 @@ impl Stack {
         })
     }
 
+    /// Bytes of buffers that all sockets' receive queues hold together.
+    pub fn socket_memory(&self) -> usize {
+        self.demux.memory().used()
+    }
+
     /// Every open UDP socket.
     pub fn udp_sockets(&self) -> Vec<SocketInfo> {
         let sockets = self.demux.sockets().iter();
