@@ -22,10 +22,10 @@ use crate::worker::Worker;
 /// [`inner`](Self::inner).
 ///
 /// ```
-/// use forebay::device::wire::wire;
+/// use forebay::device::wire::{WireConfig, wire};
 /// use forebay::{Stack, UdpSocket};
 ///
-/// let (near, far) = wire(1_500, 256);
+/// let (near, far) = wire(WireConfig::default());
 /// let (left, right) = (Stack::builder().build()?, Stack::builder().build()?);
 /// for (stack, end, addr) in [(&left, near, "10.0.0.1"), (&right, far, "10.0.0.2")] {
 ///     let ifindex = stack.add_device("w0", end)?;
