@@ -182,7 +182,8 @@ fn what_contradicts_itself_is_an_error() {
     *other_length.last_mut().expect("a block has bytes") = 1;
     let pcap = words(false, &[0xa1b2_c3d4, 4 << 16 | 2, 0, 0, 65_535, 1]);
 
-    let cases: Vec<(&str, Vec<u8>, fn(&CaptureError) -> bool)> = vec![
+    type Case = (&'static str, Vec<u8>, fn(&CaptureError) -> bool);
+    let cases: Vec<Case> = vec![
         ("nothing", vec![], |error| {
             matches!(error, CaptureError::NotACapture)
         }),
@@ -502,7 +503,8 @@ fn captures_what_the_stack_sends() {
         drop(device);
         let (records, error) = read(&fs::read(&output.0).expect("the file was written"));
         assert!(error.is_none());
-        let record = |nanos: u64, len: usize| (10_000_000_000 + nanos, len as u32, 101, vec![0x45; len]);
+        let record =
+            |nanos: u64, len: usize| (10_000_000_000 + nanos, len as u32, 101, vec![0x45; len]);
         assert_eq!(records, [record(1, 20), record(5, 4_001)]);
     }
 }
