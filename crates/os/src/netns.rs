@@ -17,10 +17,10 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::sync::Arc;
 
-use report::{Failure, Received};
+use report::Failure;
 use step::Step;
 
-use crate::tun::{QueueSetup, Tun, TunConfig, TunError};
+use crate::tun::{Queue, QueueSetup, Tun, TunConfig, TunError};
 
 /// A private network to be made, for one command at a time.
 ///
@@ -141,7 +141,7 @@ impl PrivateNetwork {
         let mut queues = Vec::with_capacity(received.len());
         for (given, queue) in received {
             name = given;
-            queues.push(queue.into());
+            queues.push(Queue::from_fd(queue));
         }
         Ok((child, Tun::from_parts(name, queues)))
     }
@@ -182,12 +182,20 @@ fn start(
     let program = command.get_program().to_string_lossy().into_owned();
     drop(command); // and with it our copy of their end
 
-    let Received { queues, failure } =
-        report::receive(ours.as_fd()).map_err(PrivateNetworkError::Channel)?;
-    match (spawned, failure) {
-        (Ok(child), _) => Ok((child, queues)),
-        (Err(_), Some(failure)) => Err(PrivateNetworkError::new(&steps, failure)),
-        (Err(source), None) => Err(PrivateNetworkError::Command { program, source }),
+    match (spawned, report::receive(ours.as_fd())) {
+        (Ok(child), Ok(received)) => Ok((child, received.queues)),
+        (Err(error), Ok(received)) => match received.failure {
+            Some(failure) => Err(PrivateNetworkError::new(&steps, failure)),
+            None => Err(PrivateNetworkError::Command { program, error }),
+        },
+        (spawned, Err(error)) => {
+            // Without its queues the command would have a network that leads nowhere.
+            if let Ok(mut child) = spawned {
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+            Err(PrivateNetworkError::Channel(error))
+        }
     }
 }
 
@@ -200,31 +208,31 @@ pub enum PrivateNetworkError {
     Tun(#[from] TunError),
     /// The network was made, but the command could not be executed in it (or there was no
     /// forking in the first place).
-    #[error("cannot run {program}: {source}")]
+    #[error("cannot run {program}: {error}")]
     Command {
         /// The command's name or path.
         program: String,
         /// What the system said.
-        source: io::Error,
+        error: io::Error,
     },
     /// One of the steps that make the network failed.
-    #[error("cannot make a private network: {step}: {source}{hint}")]
+    #[error("cannot make a private network: {step}: {error}{hint}")]
     Step {
         /// What was being done.
         step: String,
         /// What the kernel said.
-        source: io::Error,
+        error: io::Error,
         /// What to do about it, if that is known: begins with `"; "`, or is empty.
         hint: String,
     },
     /// The socket between the two processes failed.
     #[error("cannot make a private network: socket to the new process: {0}")]
-    Channel(#[source] io::Error),
+    Channel(io::Error),
 }
 
 impl PrivateNetworkError {
     fn new(steps: &[Step], failure: Failure) -> Self {
-        let source = io::Error::from(failure.errno);
+        let error = io::Error::from(failure.errno);
         match (steps.get(failure.step), failure.tun()) {
             (Some(Step::OpenQueue(setup)), Some(failure)) => {
                 Self::Tun(TunError::new(setup.name, failure))
@@ -232,9 +240,9 @@ impl PrivateNetworkError {
             (Some(step), _) => Self::Step {
                 step: step.to_string(),
                 hint: hint::what_to_do(step, failure.errno),
-                source,
+                error,
             },
-            (None, _) => Self::Channel(source),
+            (None, _) => Self::Channel(error),
         }
     }
 }

@@ -96,6 +96,11 @@ pub struct Queue {
 }
 
 impl Queue {
+    /// The queue of a descriptor that a [`QueueSetup`] opened, perhaps in another process.
+    pub(crate) fn from_fd(fd: OwnedFd) -> Self {
+        Self { fd }
+    }
+
     /// Reads one packet: its header, and its bytes into `bufs`, filling one after the other.
     ///
     /// Returns the number of bytes that were put into `bufs`. A packet longer than all of them
@@ -144,13 +149,6 @@ const TOO_MANY_BUFFERS: Errno = Errno::INVAL;
 impl AsFd for Queue {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
-    }
-}
-
-impl From<OwnedFd> for Queue {
-    /// A descriptor that a [`QueueSetup`] opened, perhaps in another process.
-    fn from(fd: OwnedFd) -> Self {
-        Self { fd }
     }
 }
 
@@ -356,14 +354,14 @@ pub enum TunError {
         source: io::Error,
     },
     /// Anything else.
-    #[error("TUN device {name}: {operation} failed: {source}")]
+    #[error("TUN device {name}: {operation} failed: {error}")]
     Other {
         /// The device that was asked for.
         name: InterfaceName,
         /// What was being done.
         operation: String,
         /// What the kernel said.
-        source: io::Error,
+        error: io::Error,
     },
 }
 
@@ -380,7 +378,7 @@ impl TunError {
             _ => Self::Other {
                 name,
                 operation: operation.to_string(),
-                source,
+                error: source,
             },
         }
     }

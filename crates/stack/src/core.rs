@@ -20,6 +20,13 @@ pub struct Core {
     pub(crate) local: Local,
 }
 
+impl Core {
+    /// The core's free buffers, for who reads packets from devices and sends them.
+    pub fn cache(&mut self) -> &mut PacketCache {
+        &mut self.local.cache
+    }
+}
+
 impl fmt::Debug for Core {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Core").finish_non_exhaustive()
@@ -32,12 +39,20 @@ pub struct Local {
     counters: Arc<Shard>,
     /// Packets that leave at the end of the batch, by interface.
     tx: Vec<(u32, PacketQueue)>,
+    /// The batch in hand, kept between batches for its allocation.
+    batch: Vec<Packet>,
     pub(crate) random: Random,
 }
 
 impl Local {
     pub(crate) fn new(cache: PacketCache, counters: Arc<Shard>, random: Random) -> Self {
-        Self { cache, counters, tx: Vec::new(), random }
+        Self {
+            cache,
+            counters,
+            tx: Vec::new(),
+            batch: Vec::new(),
+            random,
+        }
     }
 
     /// Frees a packet and counts why. Every drop ends here.
@@ -96,6 +111,15 @@ impl Local {
         }
         // The queues are empty; keeping them keeps their allocation.
         self.tx = tx;
+    }
+
+    /// An empty batch, to be given back.
+    pub(crate) fn take_batch(&mut self) -> Vec<Packet> {
+        core::mem::take(&mut self.batch)
+    }
+
+    pub(crate) fn give_back_batch(&mut self, batch: Vec<Packet>) {
+        self.batch = batch;
     }
 
     pub(crate) fn flush_cache(&mut self) {

@@ -44,12 +44,15 @@ counters! {
     Ip6InOctets Ip6OutOctets Ip6InMcastOctets
     IcmpInMsgs IcmpInErrors IcmpInCsumErrors IcmpInDestUnreachs IcmpInTimeExcds IcmpInParmProbs
     IcmpInSrcQuenchs IcmpInRedirects IcmpInEchos IcmpInEchoReps IcmpInTimestamps
-    IcmpInTimestampReps IcmpOutMsgs IcmpOutErrors IcmpOutRateLimitGlobal IcmpOutRateLimitHost
+    IcmpInTimestampReps IcmpInAddrMasks IcmpInAddrMaskReps IcmpOutMsgs IcmpOutErrors IcmpOutRateLimitGlobal IcmpOutRateLimitHost
     IcmpOutDestUnreachs IcmpOutTimeExcds IcmpOutParmProbs IcmpOutRedirects IcmpOutEchoReps
     IcmpOutTimestampReps
     Icmp6InMsgs Icmp6InErrors Icmp6InCsumErrors Icmp6OutMsgs Icmp6OutErrors
     Icmp6OutRateLimitHost Icmp6InDestUnreachs Icmp6InPktTooBigs Icmp6InTimeExcds
-    Icmp6InParmProblems Icmp6InEchos Icmp6InEchoReplies Icmp6InRedirects Icmp6OutDestUnreachs
+    Icmp6InParmProblems Icmp6InEchos Icmp6InEchoReplies Icmp6InGroupMembQueries
+    Icmp6InGroupMembResponses Icmp6InGroupMembReductions Icmp6InRouterSolicits
+    Icmp6InRouterAdvertisements Icmp6InNeighborSolicits Icmp6InNeighborAdvertisements
+    Icmp6InRedirects Icmp6InMLDv2Reports Icmp6OutDestUnreachs
     Icmp6OutPktTooBigs Icmp6OutTimeExcds Icmp6OutParmProblems Icmp6OutEchoReplies
     Icmp6OutRedirects
     UdpInDatagrams UdpNoPorts UdpInErrors UdpOutDatagrams UdpRcvbufErrors UdpSndbufErrors
@@ -113,7 +116,10 @@ impl Counters {
 
     /// Adds the shards up. Counters are read one after the other while cores go on counting.
     pub fn snapshot(&self) -> Snapshot {
-        let mut snapshot = Snapshot { counters: [0; COUNTERS], drops: [0; REASONS] };
+        let mut snapshot = Snapshot {
+            counters: [0; COUNTERS],
+            drops: [0; REASONS],
+        };
         let shards = self.shards.lock().unwrap_or_else(PoisonError::into_inner);
         for shard in shards.iter() {
             for (sum, cell) in snapshot.counters.iter_mut().zip(&shard.0.counters) {
@@ -152,19 +158,23 @@ impl Snapshot {
 
     /// Every counter with its name.
     pub fn counters(&self) -> impl Iterator<Item = (Counter, u64)> + '_ {
-        Counter::ALL.iter().map(|counter| (*counter, self.get(*counter)))
+        Counter::ALL
+            .iter()
+            .map(|counter| (*counter, self.get(*counter)))
     }
 
     /// Every drop reason with its count.
     pub fn drops(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
-        DropReason::ALL.iter().map(|reason| (*reason, self.dropped(*reason)))
+        DropReason::ALL
+            .iter()
+            .map(|reason| (*reason, self.dropped(*reason)))
     }
 }
 
 /// The IP counters that both families have, so that shared code can name them.
+#[expect(missing_docs, reason = "the names are those of RFC 4293")]
 #[derive(Debug)]
 pub struct IpMib {
-    #![expect(missing_docs, reason = "the names are those of RFC 4293")]
     pub in_receives: Counter,
     pub in_octets: Counter,
     pub in_delivers: Counter,

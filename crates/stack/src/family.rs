@@ -2,17 +2,21 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
+use crate::core::Context;
 use crate::counters::{IpMib, MIB_V4, MIB_V6};
 use crate::fib::{self, Address};
+use crate::interface::LOOPBACK;
+use crate::ip::{ext_headers, reassembly};
 use crate::packet::{IpVersion, Packet};
-use crate::stack::{Stack, View};
+use crate::stack::{Generations, Stack, View};
 use crate::sysctl::{ConfKnob, Knob};
-use crate::wire::{Checksum, Ipv4Header, Ipv6Header, protocol};
+use crate::transmit::IpParams;
+use crate::wire::{Checksum, Ipv4Header, Ipv6Header, checksum, ipv4, protocol};
 
 /// IPv4 or IPv6.
-pub trait Family: Copy + Send + Sync + 'static {
+pub(crate) trait Family: Copy + Send + Sync + 'static {
     /// Its addresses.
     type Addr: Address + Into<IpAddr>;
 
@@ -48,10 +52,33 @@ pub trait Family: Copy + Send + Sync + 'static {
     /// The address, if it is of this family; an IPv4-mapped IPv6 address is IPv4.
     fn from_ip(addr: IpAddr) -> Option<Self::Addr>;
 
+    /// Which of two own addresses suits a destination better: the greater rank.
+    fn source_rank(addr: Self::Addr, towards: Self::Addr) -> u32;
+    /// Makes a packet that is for this host whole and finds its transport header: fragments,
+    /// extension headers. `None` if it waits, or went no further.
+    fn local_in(cx: &mut Context<'_>, packet: Packet) -> Option<Packet>;
+    /// Writes an IP header in front of transport header and payload. `id` identifies an IPv4
+    /// datagram that may be fragmented. `false` if the packet would be too large.
+    fn push_header(
+        packet: &mut Packet,
+        src: Self::Addr,
+        dst: Self::Addr,
+        ip: &IpParams,
+        id: u32,
+    ) -> bool;
+    /// One hop less to go.
+    fn decrement_hop_limit(packet: &mut Packet);
+
+    /// TTL or hop limit of packets that leave by the interface.
+    fn default_ttl(view: &View<'_>, oif: u32) -> u8;
+    /// Whether packets that claim to come from this host are refused on the interface.
+    fn checks_own_source(view: &View<'_>, iif: u32) -> bool;
     /// The family's routes.
     fn fib(stack: &Stack) -> &fib::Fib<Self::Addr>;
     /// The family's routes as this batch sees them.
     fn routes<'a>(view: &'a View<'_>) -> &'a fib::View<'a, Self::Addr>;
+    /// The generations of those routes.
+    fn generations(view: &View<'_>) -> Generations;
     /// Whether packets that come in by the interface may go out by another.
     fn forwards(view: &View<'_>, iif: u32) -> bool;
     /// The reverse-path mode of the interface: 0 none, 1 strict, 2 loose.
@@ -60,11 +87,11 @@ pub trait Family: Copy + Send + Sync + 'static {
 
 /// IPv4.
 #[derive(Debug, Clone, Copy)]
-pub struct V4;
+pub(crate) struct V4;
 
 /// IPv6.
 #[derive(Debug, Clone, Copy)]
-pub struct V6;
+pub(crate) struct V6;
 
 impl Family for V4 {
     type Addr = Ipv4Addr;
@@ -117,12 +144,66 @@ impl Family for V4 {
         }
     }
 
+    fn source_rank(addr: Ipv4Addr, towards: Ipv4Addr) -> u32 {
+        (addr.to_bits() ^ towards.to_bits()).leading_zeros()
+    }
+
+    fn local_in(cx: &mut Context<'_>, packet: Packet) -> Option<Packet> {
+        if packet.is_fragment {
+            reassembly::local_in_v4(cx, packet)
+        } else {
+            Some(packet)
+        }
+    }
+
+    fn push_header(
+        packet: &mut Packet,
+        src: Ipv4Addr,
+        dst: Ipv4Addr,
+        ip: &IpParams,
+        id: u32,
+    ) -> bool {
+        let Ok(len) = u16::try_from(packet.total_len() + Ipv4Header::LEN) else {
+            return false;
+        };
+        let ttl = ip.ttl.unwrap_or(64);
+        let mut header = Ipv4Header::new(src, dst, ip.protocol, ttl, len);
+        header.tos = ip.tos;
+        let [.., high, low] = id.to_be_bytes();
+        header.id = u16::from_be_bytes([high, low]).into();
+        header.fragment = if ip.dont_fragment { ipv4::FLAG_DF } else { 0 }.into();
+        header.checksum = checksum::checksum(header.as_bytes()).into();
+        let Some(bytes) = packet.push(Ipv4Header::LEN) else {
+            return false;
+        };
+        bytes.copy_from_slice(header.as_bytes());
+        true
+    }
+
+    fn decrement_hop_limit(packet: &mut Packet) {
+        if let Ok((ip, _)) = Ipv4Header::mut_from_prefix(packet.data_mut()) {
+            ip.decrement_ttl();
+        }
+    }
+
+    fn default_ttl(view: &View<'_>, _oif: u32) -> u8 {
+        u8::try_from(view.sysctls.get(Knob::IpDefaultTtl)).unwrap_or(64)
+    }
+
+    fn checks_own_source(view: &View<'_>, iif: u32) -> bool {
+        iif != LOOPBACK && !view.sysctls.conf_or(iif, ConfKnob::AcceptLocal)
+    }
+
     fn fib(stack: &Stack) -> &fib::Fib<Ipv4Addr> {
         &stack.fib4
     }
 
     fn routes<'a>(view: &'a View<'_>) -> &'a fib::View<'a, Ipv4Addr> {
         &view.fib4
+    }
+
+    fn generations(view: &View<'_>) -> Generations {
+        view.generations4
     }
 
     fn forwards(view: &View<'_>, iif: u32) -> bool {
@@ -185,12 +266,62 @@ impl Family for V6 {
         }
     }
 
+    fn source_rank(addr: Ipv6Addr, towards: Ipv6Addr) -> u32 {
+        // RFC 6724 section 5: same scope first, then the longest common prefix.
+        let same_scope = addr.is_unicast_link_local() == towards.is_unicast_link_local();
+        let common = (addr.to_bits() ^ towards.to_bits()).leading_zeros();
+        u32::from(same_scope) * 256 + common
+    }
+
+    fn local_in(cx: &mut Context<'_>, packet: Packet) -> Option<Packet> {
+        ext_headers::walk(cx, packet)
+    }
+
+    fn push_header(
+        packet: &mut Packet,
+        src: Ipv6Addr,
+        dst: Ipv6Addr,
+        ip: &IpParams,
+        _id: u32,
+    ) -> bool {
+        let Ok(len) = u16::try_from(packet.total_len()) else {
+            return false;
+        };
+        let hop_limit = ip.ttl.unwrap_or(64);
+        let mut header = Ipv6Header::new(src, dst, ip.protocol, hop_limit, len);
+        header.set_traffic_class(ip.tos);
+        let Some(bytes) = packet.push(Ipv6Header::LEN) else {
+            return false;
+        };
+        bytes.copy_from_slice(header.as_bytes());
+        true
+    }
+
+    fn decrement_hop_limit(packet: &mut Packet) {
+        if let Ok((ip, _)) = Ipv6Header::mut_from_prefix(packet.data_mut()) {
+            ip.hop_limit = ip.hop_limit.wrapping_sub(1);
+        }
+    }
+
+    fn default_ttl(view: &View<'_>, oif: u32) -> u8 {
+        u8::try_from(view.sysctls.conf(oif, ConfKnob::HopLimit)).unwrap_or(64)
+    }
+
+    fn checks_own_source(_view: &View<'_>, _iif: u32) -> bool {
+        // Linux has no such check for IPv6.
+        false
+    }
+
     fn fib(stack: &Stack) -> &fib::Fib<Ipv6Addr> {
         &stack.fib6
     }
 
     fn routes<'a>(view: &'a View<'_>) -> &'a fib::View<'a, Ipv6Addr> {
         &view.fib6
+    }
+
+    fn generations(view: &View<'_>) -> Generations {
+        view.generations6
     }
 
     fn forwards(view: &View<'_>, _iif: u32) -> bool {

@@ -1,7 +1,9 @@
 //! Interfaces: what a device looks like from inside the stack.
 
+use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::task::Waker;
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::fib::Prefix;
@@ -26,7 +28,12 @@ pub struct InterfaceConfig {
 impl InterfaceConfig {
     /// An interface called `name` with an MTU of 1,500 and Linux's queue of 1,000 packets.
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), mtu: 1_500, tx_queue_len: 1_000, offload: Offload::default() }
+        Self {
+            name: name.into(),
+            mtu: 1_500,
+            tx_queue_len: 1_000,
+            offload: Offload::default(),
+        }
     }
 }
 
@@ -75,7 +82,9 @@ impl InterfaceAddress {
     pub fn broadcast(&self) -> Option<Ipv4Addr> {
         match self.addr {
             IpAddr::V4(addr) if self.prefix_len <= 30 => {
-                let host = u32::MAX.checked_shr(u32::from(self.prefix_len)).unwrap_or(0);
+                let host = u32::MAX
+                    .checked_shr(u32::from(self.prefix_len))
+                    .unwrap_or(0);
                 Some(Ipv4Addr::from_bits(addr.to_bits() | host))
             }
             _ => None,
@@ -131,6 +140,8 @@ impl Interface {
 #[derive(Debug, Clone, Default)]
 pub struct Interfaces {
     by_index: Vec<Option<Interface>>,
+    /// Every address of every interface.
+    addresses: HashSet<IpAddr>,
 }
 
 impl Interfaces {
@@ -149,7 +160,31 @@ impl Interfaces {
         self.by_index.iter().flatten()
     }
 
-    pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut Interface> {
+    /// Whether an interface has exactly this address.
+    pub fn has_address(&self, addr: IpAddr) -> bool {
+        self.addresses.contains(&addr)
+    }
+
+    /// Changes an interface, if there is one with this index.
+    pub(crate) fn change(&mut self, index: u32, change: impl FnOnce(&mut Interface)) -> bool {
+        let Some(interface) = self.get_mut(index) else {
+            return false;
+        };
+        change(interface);
+        self.collect_addresses();
+        true
+    }
+
+    fn collect_addresses(&mut self) {
+        let all = self
+            .by_index
+            .iter()
+            .flatten()
+            .flat_map(|interface| &interface.addresses);
+        self.addresses = all.map(|own| own.addr).collect();
+    }
+
+    fn get_mut(&mut self, index: u32) -> Option<&mut Interface> {
         self.by_index.get_mut(index as usize)?.as_mut()
     }
 
@@ -170,27 +205,39 @@ impl Interfaces {
     }
 
     pub(crate) fn remove(&mut self, index: u32) -> Option<Interface> {
-        self.by_index.get_mut(index as usize)?.take()
+        let removed = self.by_index.get_mut(index as usize)?.take();
+        self.collect_addresses();
+        removed
     }
 }
 
 /// Packets that wait for a device: bounded, filled by every core, emptied by who drives the device.
-#[derive(Debug)]
 pub(crate) struct TxQueue {
     limit: usize,
     state: Mutex<TxState>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct TxState {
     packets: PacketQueue,
     /// Woken when the queue stops being empty.
     waker: Option<Waker>,
 }
 
+impl fmt::Debug for TxQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TxQueue")
+            .field("len", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
 impl TxQueue {
     fn new(limit: usize) -> Self {
-        Self { limit, state: Mutex::default() }
+        Self {
+            limit,
+            state: Mutex::default(),
+        }
     }
 
     /// Takes what fits of `packets`, in order; what does not fit stays there.
@@ -206,7 +253,11 @@ impl TxQueue {
                 state.packets.push(packet);
             }
         }
-        let waker = if was_empty && !state.packets.is_empty() { state.waker.clone() } else { None };
+        let waker = if was_empty && !state.packets.is_empty() {
+            state.waker.clone()
+        } else {
+            None
+        };
         drop(state);
         if let Some(waker) = waker {
             waker.wake();
@@ -220,10 +271,17 @@ impl TxQueue {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).packets.len()
+        self.state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .packets
+            .len()
     }
 
     pub(crate) fn set_waker(&self, waker: Waker) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).waker = Some(waker);
+        self.state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .waker = Some(waker);
     }
 }

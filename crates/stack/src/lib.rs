@@ -5,22 +5,24 @@
 
 #![forbid(unsafe_code)]
 
+mod address_routes;
+pub mod control;
 pub mod core;
 pub mod counters;
 pub mod demux;
 pub mod drop;
-pub mod family;
+pub(crate) mod family;
 pub mod fib;
 pub mod interface;
-pub mod ip;
+pub(crate) mod ip;
 pub mod packet;
 pub mod random;
 pub mod receive;
-pub mod segment;
+pub(crate) mod segment;
 pub mod socket;
 pub mod stack;
 pub mod sysctl;
-pub mod tcp;
+pub(crate) mod tcp;
 pub mod time;
 pub mod transmit;
 pub mod udp;

@@ -65,14 +65,12 @@ knobs! {
         "how many of them may leave at once";
     IpfragTime = "net.ipv4.ipfrag_time", 30, 0 => INT, "seconds to wait for the rest of a datagram";
     IpfragHighThresh = "net.ipv4.ipfrag_high_thresh", 4_194_304, 0 => i64::MAX,
-        "bytes of memory for IPv4 fragments";
-    IpfragMaxDist = "net.ipv4.ipfrag_max_dist", 64, 0 => INT,
-        "most fragments of one datagram that may be missing while others of its source arrive; 0: no limit";
+        "bytes of memory for IPv4 fragments; never more than a sixteenth of the packet pool";
     IpLocalPortRange = "net.ipv4.ip_local_port_range", port_range(32_768, 60_999),
         port_range(1, 1) => port_range(65_535, 65_535), "first and last ephemeral port, both families";
     Ip6fragTime = "net.ipv6.ip6frag_time", 60, 0 => INT, "seconds to wait for the rest of a packet";
     Ip6fragHighThresh = "net.ipv6.ip6frag_high_thresh", 4_194_304, 0 => i64::MAX,
-        "bytes of memory for IPv6 fragments";
+        "bytes of memory for IPv6 fragments; never more than a sixteenth of the packet pool";
     Icmp6Ratelimit = "net.ipv6.icmp.ratelimit", 1_000, 0 => INT,
         "milliseconds between ICMPv6 errors to one destination; 0: no limit";
     Icmp6EchoIgnoreAll = "net.ipv6.icmp.echo_ignore_all", 0, 0 => 1, "answer no ICMPv6 echo";
@@ -84,6 +82,7 @@ knobs! {
         "most options in a hop-by-hop header, padding aside (RFC 8504 section 5.3)";
     MaxDstOptsNumber = "net.ipv6.max_dst_opts_number", 8, 0 => INT,
         "most options in a destination-options header, padding aside";
+    DevWeight = "net.core.dev_weight", 64, 1 => 64, "packets that go through the stages together";
     RmemDefault = "net.core.rmem_default", 212_992, 2_304 => INT,
         "bytes a socket's receive queue may charge";
     RmemMax = "net.core.rmem_max", 212_992, 2_304 => INT, "largest SO_RCVBUF a socket may ask for";
@@ -155,7 +154,12 @@ impl Default for Sysctls {
         for (value, (_, definition)) in values.iter_mut().zip(KNOBS) {
             *value = definition.default;
         }
-        Self { values, all: conf, default: conf, interfaces: Vec::new() }
+        Self {
+            values,
+            all: conf,
+            default: conf,
+            interfaces: Vec::new(),
+        }
     }
 }
 
@@ -182,7 +186,10 @@ impl Sysctls {
 
     /// The interface's own value; `default`'s for an unknown interface.
     pub fn conf(&self, ifindex: u32, knob: ConfKnob) -> i64 {
-        let conf = self.interfaces.get(ifindex as usize).and_then(Option::as_ref);
+        let conf = self
+            .interfaces
+            .get(ifindex as usize)
+            .and_then(Option::as_ref);
         conf.map_or(&self.default, |(_, conf)| conf)[knob as usize]
     }
 
@@ -257,7 +264,10 @@ impl Sysctls {
 
     /// Every knob with its value, sorted by name.
     pub fn list(&self) -> Vec<(String, String)> {
-        let mut list = vec![("net.ipv4.ip_forward".to_owned(), self.conf_all(ConfKnob::V4Forwarding).to_string())];
+        let mut list = vec![(
+            "net.ipv4.ip_forward".to_owned(),
+            self.conf_all(ConfKnob::V4Forwarding).to_string(),
+        )];
         for (knob, definition) in KNOBS {
             let place = Place::Stack(**knob);
             list.push((definition.name.to_owned(), place.print(self.get(**knob))));
@@ -292,8 +302,12 @@ impl Sysctls {
             return Ok(Place::Stack(**knob));
         }
         for (knob, definition) in CONF_KNOBS {
-            let Some((front, back)) = definition.name.split_once('*') else { continue };
-            let scope = name.strip_prefix(front).and_then(|rest| rest.strip_suffix(back));
+            let Some((front, back)) = definition.name.split_once('*') else {
+                continue;
+            };
+            let scope = name
+                .strip_prefix(front)
+                .and_then(|rest| rest.strip_suffix(back));
             if let Some(scope) = scope.and_then(|scope| self.scope(scope)) {
                 return Ok(Place::Conf(scope, **knob));
             }
@@ -307,7 +321,8 @@ impl Sysctls {
             "default" => Some(Scope::Default),
             _ => {
                 let is_it = |conf: &Option<(String, Conf)>| {
-                    conf.as_ref().is_some_and(|(interface, _)| interface == name)
+                    conf.as_ref()
+                        .is_some_and(|(interface, _)| interface == name)
                 };
                 self.interfaces.iter().position(is_it).map(Scope::Interface)
             }
@@ -359,7 +374,10 @@ impl Place {
             return is_range.then(|| port_range(first, last));
         }
         let Definition { min, max, .. } = *self.definition();
-        text.trim().parse().ok().filter(|value| (min..=max).contains(value))
+        text.trim()
+            .parse()
+            .ok()
+            .filter(|value| (min..=max).contains(value))
     }
 
     fn print(&self, value: i64) -> String {
@@ -392,8 +410,14 @@ pub fn definitions() -> impl Iterator<Item = &'static Definition> {
 
 /// sysctl(8) takes slashes as well as dots; with slashes, an interface's name may hold dots.
 fn canonical(name: &str) -> String {
-    let slashes = name.find(['.', '/']).is_some_and(|at| name[at..].starts_with('/'));
-    if slashes { name.replace('/', ".") } else { name.to_owned() }
+    let slashes = name
+        .find(['.', '/'])
+        .is_some_and(|at| name[at..].starts_with('/'));
+    if slashes {
+        name.replace('/', ".")
+    } else {
+        name.to_owned()
+    }
 }
 
 fn unpack_ports(value: i64) -> (u16, u16) {
@@ -407,8 +431,18 @@ mod tests {
 
     #[test]
     fn the_table_is_in_the_order_of_the_enum_and_names_are_unique() {
-        assert!(KNOBS.iter().enumerate().all(|(index, (knob, _))| **knob as usize == index));
-        assert!(CONF_KNOBS.iter().enumerate().all(|(index, (knob, _))| **knob as usize == index));
+        assert!(
+            KNOBS
+                .iter()
+                .enumerate()
+                .all(|(index, (knob, _))| **knob as usize == index)
+        );
+        assert!(
+            CONF_KNOBS
+                .iter()
+                .enumerate()
+                .all(|(index, (knob, _))| **knob as usize == index)
+        );
         let mut names: Vec<_> = definitions().map(|definition| definition.name).collect();
         names.sort_unstable();
         names.dedup();
@@ -417,14 +451,21 @@ mod tests {
 
     #[test]
     fn one_byte_knobs_refuse_what_does_not_fit() {
-        for name in ["net.ipv4.ip_early_demux", "net.ipv4.tcp_early_demux", "net.ipv4.udp_early_demux"] {
+        for name in [
+            "net.ipv4.ip_early_demux",
+            "net.ipv4.tcp_early_demux",
+            "net.ipv4.udp_early_demux",
+        ] {
             let mut sysctls = Sysctls::default();
             for good in ["0", "2", "255"] {
                 sysctls.write(name, good).unwrap();
                 assert_eq!(sysctls.read(name).unwrap(), good);
             }
             for bad in ["-1", "256", "", "on", "1 1", "0x1"] {
-                assert!(matches!(sysctls.write(name, bad), Err(SysctlError::Invalid { .. })), "{bad}");
+                assert!(
+                    matches!(sysctls.write(name, bad), Err(SysctlError::Invalid { .. })),
+                    "{bad}"
+                );
                 assert_eq!(sysctls.read(name).unwrap(), "255");
             }
         }
@@ -445,9 +486,13 @@ mod tests {
     #[test]
     fn an_interface_starts_with_the_defaults_of_its_time() {
         let mut sysctls = Sysctls::default();
-        sysctls.write("net.ipv4.conf.default.rp_filter", "2").unwrap();
+        sysctls
+            .write("net.ipv4.conf.default.rp_filter", "2")
+            .unwrap();
         sysctls.add_interface(1, "eth0.5");
-        sysctls.write("net.ipv4.conf.default.rp_filter", "0").unwrap();
+        sysctls
+            .write("net.ipv4.conf.default.rp_filter", "0")
+            .unwrap();
         assert_eq!(sysctls.read("net/ipv4/conf/eth0.5/rp_filter").unwrap(), "2");
         assert_eq!(sysctls.conf_max(1, ConfKnob::RpFilter), 2);
         sysctls.remove_interface(1);

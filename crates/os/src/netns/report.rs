@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
 
 use super::child::Refusal;
@@ -146,6 +146,8 @@ fn receive_one(socket: BorrowedFd<'_>) -> io::Result<Option<([u8; MESSAGE], Opti
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
     match rustix::net::recvmsg(socket, &mut into, &mut control, flags) {
         Ok(read) if read.bytes == 0 => return Ok(None),
+        // There was a queue, but this process has no descriptor left for it.
+        Ok(read) if read.flags.contains(ReturnFlags::CTRUNC) => return Err(Errno::MFILE.into()),
         Ok(_) => {}
         Err(Errno::AGAIN) => return Ok(None),
         Err(errno) => return Err(errno.into()),

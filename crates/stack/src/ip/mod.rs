@@ -1,10 +1,12 @@
 //! The Internet layer: both families.
 
-pub mod ext_headers;
-pub mod forward;
-pub mod fragment;
-pub mod icmp;
-pub mod options;
-pub mod reassembly;
-pub mod source;
-pub mod validate;
+pub(crate) mod destination;
+pub(crate) mod ext_headers;
+pub(crate) mod forward;
+pub(crate) mod fragment;
+pub(crate) mod icmp;
+pub(crate) mod options;
+pub(crate) mod reassembly;
+pub(crate) mod route;
+pub(crate) mod source;
+pub(crate) mod validate;

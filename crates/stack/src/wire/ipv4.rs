@@ -68,7 +68,10 @@ impl Ipv4Header {
 
     /// Writes the IHL field from a length in bytes (a multiple of 4, at most 60).
     pub fn set_header_len(&mut self, bytes: usize) {
-        #[expect(clippy::cast_possible_truncation, reason = "masked to the field's 4 bits")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "masked to the field's 4 bits"
+        )]
         let words = (bytes / 4) as u8 & 0xf;
         self.version_ihl = 0x40 | words;
     }
@@ -122,10 +125,14 @@ impl Ipv4Header {
 ///
 /// Does nothing if the bytes hold no whole header.
 pub fn fill_checksum(packet: &mut [u8]) {
-    let Ok((header, _)) = Ipv4Header::mut_from_prefix(packet) else { return };
+    let Ok((header, _)) = Ipv4Header::mut_from_prefix(packet) else {
+        return;
+    };
     header.checksum = 0.into();
     let len = header.header_len();
-    let Some(bytes) = packet.get(..len) else { return };
+    let Some(bytes) = packet.get(..len) else {
+        return;
+    };
     let sum = checksum::checksum(bytes);
     if let Ok((header, _)) = Ipv4Header::mut_from_prefix(packet) {
         header.checksum = sum.into();

@@ -1,0 +1,164 @@
+//! One turn of the crank: devices in, stack, devices out.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Waker;
+
+use forebay_stack::core::Core;
+use forebay_stack::packet::PacketQueue;
+use forebay_stack::time::Instant;
+
+use crate::device::{Device, DeviceStats};
+
+/// Frames taken from one device before the others have their turn (Linux's NAPI weight).
+const BUDGET: usize = 64;
+
+/// A device that the driver owns, and the interface it serves.
+pub(crate) struct Attached {
+    pub(crate) ifindex: u32,
+    pub(crate) device: Box<dyn Device>,
+    /// What the device could not take yet.
+    pub(crate) unsent: PacketQueue,
+    pub(crate) status: Arc<Mutex<DeviceStatus>>,
+}
+
+/// What others may know of a device while the driver has it.
+#[derive(Debug, Clone, Default)]
+pub struct DeviceStatus {
+    /// Counts as of the driver's last turn.
+    pub stats: DeviceStats,
+    /// Why the device was given up, if it was: its interface is down.
+    pub error: Option<String>,
+}
+
+/// What drives the devices: one core, and the devices themselves.
+pub(crate) struct Driver {
+    pub(crate) core: Core,
+    devices: Vec<Attached>,
+    received: PacketQueue,
+}
+
+/// What a turn found.
+pub(crate) struct Turn {
+    /// There may be more to do at once.
+    pub(crate) busy: bool,
+    /// When the next turn is due at the latest.
+    pub(crate) deadline: Option<Instant>,
+}
+
+impl Driver {
+    pub(crate) fn new(core: Core) -> Self {
+        Self {
+            core,
+            devices: Vec::new(),
+            received: PacketQueue::new(),
+        }
+    }
+
+    pub(crate) fn attach(&mut self, mut attached: Attached, waker: Option<Waker>) {
+        if let Some(waker) = waker {
+            attached.device.set_waker(waker);
+        }
+        self.devices.push(attached);
+    }
+
+    pub(crate) fn detach(&mut self, ifindex: u32) {
+        self.devices.retain(|attached| attached.ifindex != ifindex);
+    }
+
+    pub(crate) fn set_waker(&mut self, waker: &Waker) {
+        for attached in &mut self.devices {
+            attached.device.set_waker(waker.clone());
+        }
+    }
+
+    /// Descriptors to sleep on.
+    pub(crate) fn fds<'a>(&'a self, fds: &mut Vec<BorrowedFd<'a>>) {
+        for attached in &self.devices {
+            attached.device.fds(fds);
+        }
+    }
+
+    /// Receives from every device, lets the stack work, sends what came of it.
+    pub(crate) fn turn(&mut self, stack: &forebay_stack::Stack, now: Instant) -> Turn {
+        let mut busy = false;
+        let mut gone = Vec::new();
+        for attached in &mut self.devices {
+            let received =
+                attached
+                    .device
+                    .receive(now, self.core.cache(), &mut self.received, BUDGET);
+            stack.receive(&mut self.core, now, attached.ifindex, &mut self.received);
+            match received {
+                Ok(frames) => busy |= frames > 0,
+                Err(error) => gone.push((attached.ifindex, error)),
+            }
+        }
+        let mut deadline = stack.poll(&mut self.core, now);
+        busy |= deadline.is_some_and(|deadline| deadline <= now);
+        for attached in &mut self.devices {
+            match attached.transmit(stack, &mut self.core, now) {
+                Ok(sent) => busy |= sent,
+                Err(error) => gone.push((attached.ifindex, error)),
+            }
+            deadline = deadline
+                .into_iter()
+                .chain(attached.device.next_event())
+                .min();
+        }
+        if busy {
+            self.publish_status();
+        }
+        for (ifindex, error) in gone {
+            self.give_up(stack, ifindex, &error);
+        }
+        Turn { busy, deadline }
+    }
+
+    fn publish_status(&self) {
+        for attached in &self.devices {
+            let mut status = attached
+                .status
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            status.stats = attached.device.stats();
+        }
+    }
+
+    /// A device that failed for good takes its interface down and leaves the others alone.
+    fn give_up(&mut self, stack: &forebay_stack::Stack, ifindex: u32, error: &io::Error) {
+        let Some(index) = self.devices.iter().position(|a| a.ifindex == ifindex) else {
+            return;
+        };
+        let attached = self.devices.swap_remove(index);
+        let mut status = attached
+            .status
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *status = DeviceStatus {
+            stats: attached.device.stats(),
+            error: Some(error.to_string()),
+        };
+        // The interface may have been removed meanwhile.
+        let _ = stack.set_interface_up(ifindex, false);
+    }
+}
+
+impl Attached {
+    /// Offers the device what it left last time, then what has come since. Says whether the device
+    /// took anything.
+    fn transmit(
+        &mut self,
+        stack: &forebay_stack::Stack,
+        core: &mut Core,
+        now: Instant,
+    ) -> io::Result<bool> {
+        if self.unsent.is_empty() {
+            stack.take_transmit(self.ifindex, &mut self.unsent);
+        }
+        let before = self.unsent.len();
+        self.device.transmit(now, &mut self.unsent, core.cache())?;
+        Ok(self.unsent.len() < before)
+    }
+}

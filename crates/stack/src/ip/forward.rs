@@ -1,0 +1,129 @@
+//! Forwarding (RFC 1812 section 5, Linux's `ip_forward` and `ip6_forward`).
+
+use core::net::IpAddr;
+
+use zerocopy::FromBytes;
+
+use super::icmp::{self, IcmpError};
+use super::{fragment, options};
+use crate::core::Context;
+use crate::drop::DropReason;
+use crate::family::Family;
+use crate::fib::NextHop;
+use crate::interface::Interface;
+use crate::packet::{GsoKind, IpVersion, Packet};
+use crate::sysctl::ConfKnob;
+use crate::transmit;
+use crate::wire::{Ipv4Header, TcpHeader, UdpHeader};
+
+/// Sends a packet on by the next hop that routing chose, one hop older.
+pub(crate) fn forward<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
+    let Some(next_hop) = packet
+        .route
+        .and_then(|route| F::routes(cx.view).next_hop(route))
+    else {
+        return cx.drop(packet, DropReason::IpInNoRoutes);
+    };
+    let Some(interface) = cx
+        .view
+        .interfaces
+        .get(next_hop.oif)
+        .filter(|interface| interface.up)
+    else {
+        return cx.drop(packet, DropReason::DevReady);
+    };
+    if !is_forwardable::<F>(&packet) {
+        return cx.drop(packet, DropReason::NotForwardable);
+    }
+    if F::hop_limit(&packet) <= 1 {
+        icmp::send_error::<F>(cx, &packet, IcmpError::TimeExceeded);
+        return cx.drop(packet, DropReason::TtlExceeded);
+    }
+    let mtu = path_mtu(next_hop, interface);
+    let too_big = largest_segment::<F>(&packet) > mtu as usize;
+    if too_big && !may_fragment::<F>(&packet) {
+        icmp::send_error::<F>(cx, &packet, IcmpError::PacketTooBig { mtu });
+        return cx.drop(packet, DropReason::PktTooBig);
+    }
+    if let Some(gateway) = better_first_hop::<F>(cx, &packet, next_hop, interface) {
+        icmp::send_redirect::<F>(cx, &packet, gateway);
+    }
+    if packet.has_options {
+        options::forward(cx, &mut packet, interface);
+    }
+    F::decrement_hop_limit(&mut packet);
+    cx.core.count(F::MIB.forwarded);
+    cx.core.add(F::MIB.out_octets, packet.total_len() as u64);
+    if too_big {
+        let Some(mut fragments) = fragment::fragment::<F>(cx, packet, mtu) else {
+            return;
+        };
+        while let Some(piece) = fragments.pop() {
+            transmit::to_interface(cx, interface, &next_hop.adjacency, piece);
+        }
+    } else {
+        transmit::to_interface(cx, interface, &next_hop.adjacency, packet);
+    }
+}
+
+/// Sources that have no meaning behind the next router (RFC 4291 sections 2.5.2, 2.5.6; IPv4's are
+/// martians and never come this far).
+fn is_forwardable<F: Family>(packet: &Packet) -> bool {
+    match (F::src(packet).into(), F::dst(packet).into()) {
+        (IpAddr::V6(src), IpAddr::V6(dst)) => {
+            !src.is_unspecified() && !src.is_unicast_link_local() && !dst.is_unicast_link_local()
+        }
+        _ => true,
+    }
+}
+
+pub(crate) fn path_mtu<A>(next_hop: &NextHop<A>, interface: &Interface) -> u32 {
+    next_hop
+        .mtu
+        .map_or(interface.mtu, |mtu| mtu.min(interface.mtu))
+}
+
+/// The size that counts against the MTU: of a packet that stands for several, each one's.
+fn largest_segment<F: Family>(packet: &Packet) -> usize {
+    let Some(gso) = packet.gso else {
+        return packet.total_len();
+    };
+    let l4_offset = usize::from(packet.l4_offset);
+    let l4_len = match gso.kind {
+        GsoKind::Udp => UdpHeader::LEN,
+        GsoKind::Tcp { .. } => {
+            let header = packet.data().get(l4_offset..).unwrap_or_default();
+            TcpHeader::ref_from_prefix(header).map_or(TcpHeader::LEN, |(tcp, _)| tcp.header_len())
+        }
+    };
+    l4_offset + l4_len + usize::from(gso.size.get())
+}
+
+/// IPv6 routers never fragment (RFC 8200 section 4.5), IPv4 ones unless told not to; a packet that
+/// stands for several would have to be segmented otherwise than its sender asked.
+fn may_fragment<F: Family>(packet: &Packet) -> bool {
+    F::VERSION == IpVersion::V4
+        && packet.gso.is_none()
+        && Ipv4Header::ref_from_prefix(packet.data()).is_ok_and(|(ip, _)| !ip.dont_fragment())
+}
+
+/// The router, or the destination itself, that the sender could have reached directly: the packet
+/// goes back to the link it came from (RFC 1812 section 5.2.7.2, RFC 4861 section 8.2).
+fn better_first_hop<F: Family>(
+    cx: &Context<'_>,
+    packet: &Packet,
+    next_hop: &NextHop<F::Addr>,
+    interface: &Interface,
+) -> Option<F::Addr> {
+    if next_hop.oif != packet.iif || packet.has_options {
+        return None;
+    }
+    if F::VERSION == IpVersion::V4 && !cx.view.sysctls.conf_or(packet.iif, ConfKnob::SendRedirects)
+    {
+        return None;
+    }
+    let first_hop = next_hop.gateway.unwrap_or_else(|| F::dst(packet));
+    let is_neighbour =
+        interface.on_link(F::src(packet).into()) && interface.on_link(first_hop.into());
+    is_neighbour.then_some(first_hop)
+}

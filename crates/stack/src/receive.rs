@@ -1,0 +1,175 @@
+//! The receive path, top to bottom.
+//!
+//! A batch goes through the stages together: each stage looks at every packet before the next
+//! stage begins, so that the memory which one packet needs is fetched while another is looked at.
+//! A stage decides and writes its [`Verdict`] on the packet; nothing happens to anything else until
+//! [`act`], which goes through the batch in the order of arrival. That is why the size of a batch
+//! never shows in what comes out.
+//!
+//! ```text
+//! validate ─▶ demux early ─▶ route ─▶ act ─┬▶ deliver ─▶ UDP, TCP, ICMP
+//!  (parse)     (own, known    (the rest)    ├▶ forward ─▶ transmit
+//!               flows only)                 └▶ drop, reject
+//! ```
+
+use crate::core::{Context, Core};
+use crate::counters::Counter;
+use crate::demux::early;
+use crate::drop::DropReason;
+use crate::family::{Family, V4, V6};
+use crate::interface::LOOPBACK;
+use crate::ip::forward::forward;
+use crate::ip::icmp::{self, IcmpError};
+use crate::ip::route::route;
+use crate::ip::validate::validate;
+use crate::packet::{Destination, IpVersion, Packet, PacketQueue, Verdict};
+use crate::stack::Stack;
+use crate::sysctl::Knob;
+use crate::time::Instant;
+use crate::wire::protocol;
+use crate::{tcp, udp};
+
+/// Most packets that go through the stages together; `net.core.dev_weight` may ask for fewer.
+pub const MAX_BATCH: usize = 64;
+
+impl Stack {
+    /// Takes in packets that came by an interface, in the order of their arrival. Their bytes start
+    /// at the IP header. What they cause to be sent waits in the interfaces' queues afterwards.
+    pub fn receive(&self, core: &mut Core, now: Instant, ifindex: u32, packets: &mut PacketQueue) {
+        while !packets.is_empty() {
+            self.with_core(core, now, |cx| receive_batch(cx, ifindex, packets));
+        }
+    }
+
+    /// Does what is due at `now`: packets on the loopback interface, timers. Returns when it wants
+    /// to be called again at the latest.
+    pub fn poll(&self, core: &mut Core, now: Instant) -> Option<Instant> {
+        let mut looped = PacketQueue::new();
+        self.take_transmit(LOOPBACK, &mut looped);
+        self.receive(core, now, LOOPBACK, &mut looped);
+        let deadline = self.with_core(core, now, |cx| {
+            let deadlines = [self.reassembly4.expire(cx), self.reassembly6.expire(cx)];
+            deadlines.into_iter().flatten().min()
+        });
+        let more_on_loopback = self.transmit_queue_len(LOOPBACK) > 0;
+        if more_on_loopback {
+            Some(now)
+        } else {
+            deadline
+        }
+    }
+}
+
+/// One batch: up to `dev_weight` packets from the front of `packets`.
+fn receive_batch(cx: &mut Context<'_>, ifindex: u32, packets: &mut PacketQueue) {
+    let mut batch = cx.core.take_batch();
+    let weight = usize::try_from(cx.view.sysctls.get(Knob::DevWeight)).unwrap_or(MAX_BATCH);
+    while batch.len() < weight
+        && let Some(mut packet) = packets.pop()
+    {
+        packet.iif = ifindex;
+        batch.push(packet);
+    }
+
+    for packet in &mut batch {
+        packet.verdict = validate(cx, packet);
+    }
+    demux_early(cx, &mut batch);
+    route(cx, &mut batch);
+    for packet in batch.drain(..) {
+        act(cx, packet);
+    }
+
+    cx.core.give_back_batch(batch);
+}
+
+/// Looks for the sockets of connected flows before any route is looked up (Linux's early demux).
+///
+/// Transit never comes here: validation has told it apart by its destination. The key is off while
+/// no socket could match.
+fn demux_early(cx: &mut Context<'_>, batch: &mut [Packet]) {
+    let sysctls = cx.view.sysctls;
+    if !sysctls.is_on(Knob::IpEarlyDemux) || !cx.stack.demux.early_key().is_enabled() {
+        return;
+    }
+    let udp = sysctls.is_on(Knob::UdpEarlyDemux);
+    let tcp = sysctls.is_on(Knob::TcpEarlyDemux);
+    let is_candidate = |packet: &Packet| {
+        packet.verdict == Verdict::Undecided
+            && packet.destination == Destination::Own
+            && packet.has_ports
+            && (if packet.protocol == protocol::UDP {
+                udp
+            } else {
+                tcp
+            })
+    };
+    for packet in batch.iter_mut().filter(|packet| is_candidate(packet)) {
+        match packet.version {
+            IpVersion::V4 => early::prefetch::<V4>(cx, packet),
+            IpVersion::V6 => early::prefetch::<V6>(cx, packet),
+        }
+    }
+    for packet in batch.iter_mut().filter(|packet| is_candidate(packet)) {
+        match packet.version {
+            IpVersion::V4 => early::look::<V4>(cx, packet),
+            IpVersion::V6 => early::look::<V6>(cx, packet),
+        }
+    }
+}
+
+/// Carries out what the stages decided: the one place where a packet's way ends or forks.
+pub(crate) fn act(cx: &mut Context<'_>, packet: Packet) {
+    match packet.version {
+        IpVersion::V4 => act_on::<V4>(cx, packet),
+        IpVersion::V6 => act_on::<V6>(cx, packet),
+    }
+}
+
+fn act_on<F: Family>(cx: &mut Context<'_>, packet: Packet) {
+    match packet.verdict {
+        Verdict::Deliver => deliver::<F>(cx, packet),
+        Verdict::Forward => forward::<F>(cx, packet),
+        Verdict::Drop(reason) => cx.drop(packet, reason),
+        Verdict::Reject(reason, error) => reject::<F>(cx, packet, reason, error),
+        // Routing leaves nothing undecided; a packet without a verdict has no route.
+        Verdict::Undecided => cx.drop(packet, DropReason::IpInNoRoutes),
+    }
+}
+
+/// Hands a packet to this host: whole again if it was in fragments, its extension headers done.
+fn deliver<F: Family>(cx: &mut Context<'_>, packet: Packet) {
+    let Some(packet) = F::local_in(cx, packet) else {
+        return;
+    };
+    match packet.protocol {
+        protocol::UDP => {
+            cx.core.count(F::MIB.in_delivers);
+            udp::receive::<F>(cx, packet);
+        }
+        protocol::TCP => {
+            cx.core.count(F::MIB.in_delivers);
+            tcp::receive::<F>(cx, packet);
+        }
+        icmp if icmp == F::ICMP => {
+            cx.core.count(F::MIB.in_delivers);
+            icmp::receive::<F>(cx, packet);
+        }
+        protocol::IGMP if F::VERSION == IpVersion::V4 => {
+            cx.core.count(Counter::IpInDelivers);
+            cx.drop(packet, DropReason::ProtocolIgnored);
+        }
+        _ => reject::<F>(
+            cx,
+            packet,
+            DropReason::IpNoProto,
+            IcmpError::ProtocolUnreachable,
+        ),
+    }
+}
+
+/// Tells the sender, then drops.
+fn reject<F: Family>(cx: &mut Context<'_>, packet: Packet, reason: DropReason, error: IcmpError) {
+    icmp::send_error::<F>(cx, &packet, error);
+    cx.drop(packet, reason);
+}
