@@ -1,6 +1,8 @@
 //! A TUN device: the kernel's own network stack is at the other end.
 
 #[cfg(test)]
+mod kernel_tests;
+#[cfg(test)]
 mod tests;
 mod vnet;
 
