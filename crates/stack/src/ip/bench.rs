@@ -9,6 +9,7 @@ use crate::core::{Context, Core};
 use crate::counters::Counter;
 use crate::drop::DropReason;
 use crate::interface::InterfaceConfig;
+use crate::ip::options;
 use crate::ip::validate::validate;
 use crate::packet::{Packet, PacketQueue};
 use crate::stack::{Stack, StackConfig};
@@ -86,6 +87,15 @@ impl Bench {
 
     pub(crate) fn packet(&mut self, bytes: &[u8]) -> Packet {
         self.packet_in_chunks(bytes, 1_800)
+    }
+
+    /// What a router does to the options of a packet that leaves by the interface.
+    pub(crate) fn forward_options(&mut self, packet: &mut Packet) {
+        let ifindex = self.ifindex;
+        self.run(|cx| {
+            let interface = cx.view.interfaces.get(ifindex).unwrap();
+            options::forward(cx, packet, interface);
+        });
     }
 
     /// What has left by the interface since the last time.

@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn a_fragment_is_cut_again_within_its_datagram() {
         let mut bench = Bench::new();
-        for (more, flag) in [(true, ipv4::FLAG_MF), (false, 0)] {
+        for (more, flag) in [(true, FLAG_MF), (false, 0)] {
             let bytes = v4(UDP, 9, 100 | flag, &[], &pattern(160));
             let fragments = cut_v4(&mut bench, &bytes, 100);
             let described: Vec<_> = fragments.iter().map(|bytes| describe_v4(bytes)).collect();

@@ -11,6 +11,7 @@ use zerocopy::FromBytes;
 
 use crate::core::Context;
 use crate::drop::DropReason;
+use crate::interface::{Interface, InterfaceAddress};
 use crate::ip::icmp::IcmpError;
 use crate::packet::{Packet, Verdict};
 use crate::time::Instant;
@@ -61,10 +62,13 @@ pub(crate) fn check(packet: &Packet) -> Verdict {
     Verdict::Undecided
 }
 
-/// Writes our address and time where a record-route or timestamp option of a checked packet asks for
-/// them: `own` is the address of the interface by which the packet leaves, or its destination if it
-/// is delivered here.
-pub(crate) fn record(cx: &Context<'_>, packet: &mut Packet, own: Ipv4Addr) {
+/// Writes this router's address and time where a record-route or timestamp option of a checked
+/// packet asks for them; the address is that of the interface by which the packet leaves. What is
+/// delivered here stays as it came: no program here reads its options.
+pub(crate) fn forward(cx: &Context<'_>, packet: &mut Packet, interface: &Interface) {
+    let Some(own) = interface.addresses.iter().find_map(v4) else {
+        return;
+    };
     let Some(header) = header(packet) else { return };
     let mut written = header.to_vec();
     for option in Options::new(header).flatten() {
@@ -310,6 +314,13 @@ fn put(header: &mut [u8], at: usize, bytes: &[u8]) {
     }
 }
 
+fn v4(own: &InterfaceAddress) -> Option<Ipv4Addr> {
+    match own.addr {
+        IpAddr::V4(addr) => Some(addr),
+        IpAddr::V6(_) => None,
+    }
+}
+
 fn is_own(cx: &Context<'_>, octets: Option<&[u8]>) -> bool {
     let octets: Option<[u8; 4]> = octets.and_then(|octets| octets.try_into().ok());
     let Some(addr) = octets.map(|octets| IpAddr::V4(octets.into())) else {
@@ -447,7 +458,7 @@ mod tests {
         for (before, after) in table {
             let mut bench = Bench::new();
             let mut packet = bench.packet(&v4(protocol::UDP, 1, 0, before, &[0; 8]));
-            bench.run(|cx| record(cx, &mut packet, OWN_V4.into()));
+            bench.forward_options(&mut packet);
             let header_len = 20 + before.len();
             assert_eq!(packet.data()[20..header_len], **after);
             assert_eq!(checksum(&packet.data()[..header_len]), 0);
@@ -465,7 +476,7 @@ mod tests {
             let bytes = v4(protocol::UDP, 1, 0, &options[..words * 4], &[0; 8]);
             let mut packet = bench.packet(&bytes);
             let verdict = check(&packet);
-            bench.run(|cx| record(cx, &mut packet, OWN_V4.into()));
+            bench.forward_options(&mut packet);
             prop_assert_eq!(packet.total_len(), bytes.len());
             if verdict == Verdict::Undecided {
                 prop_assert_eq!(check(&packet) == Verdict::Undecided, !overflows(&packet));

@@ -58,9 +58,9 @@ const ECN_MASK: u8 = 3;
 /// Largest IPv4 packet and largest IPv6 payload.
 const MAX_LEN: usize = 65_535;
 
-/// Reassembles an IPv4 fragment for local delivery, as Linux's `ip_defrag`. The packet that comes
+/// Reassembles an IPv4 fragment for local delivery, as Linux's `ip_defrag` does. The packet that comes
 /// back is whole; `None` if others are missing or it was dropped.
-pub(crate) fn defrag(cx: &mut Context<'_>, packet: Packet) -> Option<Packet> {
+pub(crate) fn local_in_v4(cx: &mut Context<'_>, packet: Packet) -> Option<Packet> {
     let Some(fragment) = Fragment::v4(&packet) else {
         cx.drop(packet, DropReason::PktTooSmall);
         return None;
@@ -266,11 +266,19 @@ impl<F: Family> Reassembler<F> {
     }
 
     /// Gives up the datagrams whose time is over, and tells their senders if the first fragment had
-    /// come (RFC 792, RFC 8200 section 4.5): without it an ICMP error could quote no port.
-    pub(crate) fn expire(&self, cx: &mut Context<'_>) {
-        if self.earliest.load(Relaxed) > cx.now.as_nanos() {
-            return;
+    /// come (RFC 792, RFC 8200 section 4.5): without it an ICMP error could quote no port. Returns
+    /// when there may be more to do.
+    pub(crate) fn expire(&self, cx: &mut Context<'_>) -> Option<Instant> {
+        if self.earliest.load(Relaxed) <= cx.now.as_nanos() {
+            self.expire_now(cx);
         }
+        match self.earliest.load(Relaxed) {
+            NEVER => None,
+            nanos => Some(Instant::from_nanos(nanos)),
+        }
+    }
+
+    fn expire_now(&self, cx: &mut Context<'_>) {
         // Whoever adds a datagram lowers this again, and does so under its bucket's lock: either
         // before the lock is taken here, and the datagram is seen, or after this store.
         self.earliest.store(NEVER, Relaxed);
@@ -282,14 +290,6 @@ impl<F: Family> Reassembler<F> {
                 }
                 give_up::<F>(cx, datagram, DropReason::FragTimeout);
             }
-        }
-    }
-
-    /// When [`expire`](Self::expire) may have something to do again.
-    pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        match self.earliest.load(Relaxed) {
-            NEVER => None,
-            nanos => Some(Instant::from_nanos(nanos)),
         }
     }
 
