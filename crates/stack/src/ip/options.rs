@@ -285,12 +285,11 @@ fn record_time(cx: &Context<'_>, option: &Ipv4Option<'_>, header: &mut [u8], own
             put(header, entry + 4, &time);
             advance(header, option, 8);
         }
-        timestamp::PRESPECIFIED => {
-            if has_room(8) && is_own(cx, header.get(entry..entry + 4)) {
-                put(header, entry + 4, &time);
-                advance(header, option, 8);
-            }
+        timestamp::PRESPECIFIED if has_room(8) && is_own(cx, header.get(entry..entry + 4)) => {
+            put(header, entry + 4, &time);
+            advance(header, option, 8);
         }
+        timestamp::PRESPECIFIED => {}
         _ if pointer > option.len() => {
             put(
                 header,

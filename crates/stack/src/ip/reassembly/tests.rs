@@ -496,7 +496,7 @@ fn headers_in_front_of_the_fragment_header_are_the_first_fragments() {
 fn cores_share_what_waits() {
     let stack = crate::Stack::new(&crate::StackConfig::default());
     let halves = [(0, 16, true), (16, 8, false)];
-    let whole = std::sync::atomic::AtomicUsize::new(0);
+    let whole = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for half in halves {
             let (stack, whole) = (&stack, &whole);
