@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use forebay_stack::StackConfig;
@@ -272,10 +272,6 @@ impl Stack {
             return Err(io::Error::new(io::ErrorKind::Unsupported, why));
         }
         Worker::spawn(self)
-    }
-
-    pub(crate) fn downgrade(&self) -> Weak<Shared> {
-        Arc::downgrade(&self.shared)
     }
 }
 
