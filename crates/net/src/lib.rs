@@ -1,2 +1,19 @@
-//! A router and a host in one process.
+//! A router and a host in one process: sockets without kernel sockets.
+//!
+//! A [`Stack`] takes packets from [devices](device), routes them, and delivers those that are for
+//! it to sockets of its own, such as [`UdpSocket`]. Names, knobs, counters and behaviour are
+//! Linux's.
+
 #![forbid(unsafe_code)]
+
+pub mod device;
+mod driver;
+mod error;
+mod stack;
+mod worker;
+
+pub use driver::DeviceStatus;
+pub use forebay_os::netns;
+pub use forebay_stack::{control, counters, drop, fib, interface, sysctl};
+pub use stack::{Stack, StackBuilder};
+pub use worker::Worker;

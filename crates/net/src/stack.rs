@@ -79,7 +79,7 @@ pub(crate) enum Clock {
 }
 
 impl Clock {
-    fn now(&self) -> Instant {
+    pub(crate) fn now(&self) -> Instant {
         match self {
             Self::Machine(origin) => {
                 Instant::from_nanos(u64::try_from(origin.elapsed().as_nanos()).unwrap_or(u64::MAX))

@@ -28,11 +28,12 @@ struct Alarm {
 
 impl Wake for Alarm {
     fn wake(self: Arc<Self>) {
-        self.event.wake();
+        self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.event.wake();
+        // Writing to an eventfd fails only when its counter is full, and then it is readable.
+        let _ = self.event.wake();
     }
 }
 
@@ -78,7 +79,7 @@ impl Worker {
 
     fn join(&mut self) -> io::Result<()> {
         self.alarm.stop.store(true, Ordering::Release);
-        self.alarm.event.wake();
+        self.alarm.wake_by_ref();
         let Some(thread) = self.thread.take() else { return Ok(()) };
         thread.join().unwrap_or_else(|_| Err(io::Error::other("the worker panicked")))
     }
@@ -94,7 +95,7 @@ fn run(shared: &Shared, alarm: &Alarm) -> io::Result<()> {
     let mut driver = shared.driver();
     while !alarm.stop.load(Ordering::Acquire) {
         // Forgotten before the look-around, so that what comes during it wakes again.
-        alarm.event.drain();
+        alarm.event.drain()?;
         shared.obey(&mut driver);
         let turn = driver.turn(&shared.stack, shared.clock.now());
         if !turn.busy {

@@ -44,12 +44,15 @@ counters! {
     Ip6InOctets Ip6OutOctets Ip6InMcastOctets
     IcmpInMsgs IcmpInErrors IcmpInCsumErrors IcmpInDestUnreachs IcmpInTimeExcds IcmpInParmProbs
     IcmpInSrcQuenchs IcmpInRedirects IcmpInEchos IcmpInEchoReps IcmpInTimestamps
-    IcmpInTimestampReps IcmpOutMsgs IcmpOutErrors IcmpOutRateLimitGlobal IcmpOutRateLimitHost
+    IcmpInTimestampReps IcmpInAddrMasks IcmpInAddrMaskReps IcmpOutMsgs IcmpOutErrors IcmpOutRateLimitGlobal IcmpOutRateLimitHost
     IcmpOutDestUnreachs IcmpOutTimeExcds IcmpOutParmProbs IcmpOutRedirects IcmpOutEchoReps
     IcmpOutTimestampReps
     Icmp6InMsgs Icmp6InErrors Icmp6InCsumErrors Icmp6OutMsgs Icmp6OutErrors
     Icmp6OutRateLimitHost Icmp6InDestUnreachs Icmp6InPktTooBigs Icmp6InTimeExcds
-    Icmp6InParmProblems Icmp6InEchos Icmp6InEchoReplies Icmp6InRedirects Icmp6OutDestUnreachs
+    Icmp6InParmProblems Icmp6InEchos Icmp6InEchoReplies Icmp6InGroupMembQueries
+    Icmp6InGroupMembResponses Icmp6InGroupMembReductions Icmp6InRouterSolicits
+    Icmp6InRouterAdvertisements Icmp6InNeighborSolicits Icmp6InNeighborAdvertisements
+    Icmp6InRedirects Icmp6InMLDv2Reports Icmp6OutDestUnreachs
     Icmp6OutPktTooBigs Icmp6OutTimeExcds Icmp6OutParmProblems Icmp6OutEchoReplies
     Icmp6OutRedirects
     UdpInDatagrams UdpNoPorts UdpInErrors UdpOutDatagrams UdpRcvbufErrors UdpSndbufErrors

@@ -107,8 +107,15 @@ reasons! {
     IcmpNoSocket, [], [];
     /// An echo request that a knob says not to answer.
     IcmpEchoIgnored, [], [];
+    /// An ICMP message to a broadcast or multicast address, where only requests may go, and those
+    /// only if `icmp_echo_ignore_broadcasts` is off.
+    IcmpBroadcast, [IcmpInErrors], [];
+    /// An ICMP type that nobody has defined.
+    IcmpUnknownType, [IcmpInErrors], [];
     /// An ICMP type that needs no action here.
     IcmpIgnored, [], [];
+    /// An ICMP request whose answer may not go back, or has no way back.
+    IcmpNoReply, [], [];
 
     /// No protocol handler.
     IpNoProto, [IpInUnknownProtos], [Ip6InUnknownProtos];

@@ -11,7 +11,8 @@
 //! the lookup, and looks again when it differs. A change is counted after it has been published and
 //! before its call returns. [`Fib::generation`] counts every change.
 //! [`Fib::input_generation`] counts those that may change where packets end that end here; a feed
-//! of routes to elsewhere does not touch it.
+//! of routes to elsewhere does not touch it. It is the [`Fib::generation`] of the last such change,
+//! so that one number stamps what was kept, whichever of the two it depends on.
 //!
 //! # Memory
 //! A fresh table takes 5 KiB, and a family's next hops some 20 to 50 KiB from the first route on.
@@ -218,7 +219,8 @@ impl<A: Address> Fib<A> {
 
     /// Counts a change outside the tables that input routing depends on: a link's state, a knob.
     pub fn bump_input_generation(&self) {
-        self.input_generation.fetch_add(1, Ordering::Release);
+        let change = self.generation.fetch_add(1, Ordering::Release) + 1;
+        self.input_generation.fetch_max(change, Ordering::Release);
     }
 
     fn ask<R>(&self, question: impl FnOnce(&Rib<A>) -> R) -> R {
@@ -234,8 +236,7 @@ impl<A: Address> Fib<A> {
         }
         if changes.input {
             self.bump_input_generation();
-        }
-        if changes.any {
+        } else if changes.any {
             self.generation.fetch_add(1, Ordering::Release);
         }
         result

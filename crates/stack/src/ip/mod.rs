@@ -1,5 +1,6 @@
 //! The Internet layer: both families.
 
+pub(crate) mod destination;
 pub(crate) mod ext_headers;
 pub(crate) mod forward;
 pub(crate) mod fragment;

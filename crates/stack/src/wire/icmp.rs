@@ -20,6 +20,13 @@ pub struct IcmpHeader {
 impl IcmpHeader {
     /// Bytes of the header.
     pub const LEN: usize = 8;
+    /// Where the checksum lies.
+    pub const CHECKSUM_OFFSET: usize = 2;
+
+    /// A header, its checksum still to be filled.
+    pub fn new(kind: u8, code: u8, rest: u32) -> Self {
+        Self { kind, code, checksum: 0.into(), rest: rest.into() }
+    }
 }
 
 /// ICMP for IPv4.
@@ -42,6 +49,10 @@ pub mod v4 {
     pub const TIMESTAMP: u8 = 13;
     /// Timestamp reply.
     pub const TIMESTAMP_REPLY: u8 = 14;
+    /// Address mask request (deprecated by RFC 6918).
+    pub const ADDRESS_MASK: u8 = 17;
+    /// Address mask reply (deprecated by RFC 6918).
+    pub const ADDRESS_MASK_REPLY: u8 = 18;
 
     /// Code of unreachable: network.
     pub const UNREACH_NET: u8 = 0;
@@ -55,6 +66,13 @@ pub mod v4 {
     pub const UNREACH_FRAG_NEEDED: u8 = 4;
     /// Code of unreachable: communication administratively prohibited (RFC 1812 section 5.2.7.1).
     pub const UNREACH_PROHIBITED: u8 = 13;
+
+    /// Code of redirect: for this destination only.
+    pub const REDIRECT_HOST: u8 = 1;
+    /// Code of time exceeded: TTL used up on the way.
+    pub const TIME_EXCEEDED_TTL: u8 = 0;
+    /// Code of time exceeded: fragments were missing too long.
+    pub const TIME_EXCEEDED_REASSEMBLY: u8 = 1;
 }
 
 /// ICMP for IPv6.
@@ -73,8 +91,24 @@ pub mod v6 {
     pub const ECHO: u8 = 128;
     /// Echo reply.
     pub const ECHO_REPLY: u8 = 129;
+    /// Multicast listener query (RFC 2710).
+    pub const MLD_QUERY: u8 = 130;
+    /// Multicast listener report (RFC 2710).
+    pub const MLD_REPORT: u8 = 131;
+    /// Multicast listener done (RFC 2710).
+    pub const MLD_DONE: u8 = 132;
+    /// Router solicitation (RFC 4861 section 4.1).
+    pub const ROUTER_SOLICITATION: u8 = 133;
+    /// Router advertisement (RFC 4861 section 4.2).
+    pub const ROUTER_ADVERTISEMENT: u8 = 134;
+    /// Neighbour solicitation (RFC 4861 section 4.3).
+    pub const NEIGHBOUR_SOLICITATION: u8 = 135;
+    /// Neighbour advertisement (RFC 4861 section 4.4).
+    pub const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
     /// Redirect (RFC 4861 section 4.5).
     pub const REDIRECT: u8 = 137;
+    /// Multicast listener report, version 2 (RFC 3810).
+    pub const MLD2_REPORT: u8 = 143;
 
     /// Code of unreachable: no route.
     pub const UNREACH_NO_ROUTE: u8 = 0;
@@ -84,6 +118,11 @@ pub mod v6 {
     pub const UNREACH_ADDRESS: u8 = 3;
     /// Code of unreachable: port.
     pub const UNREACH_PORT: u8 = 4;
+
+    /// Code of time exceeded: hop limit used up on the way.
+    pub const TIME_EXCEEDED_HOPS: u8 = 0;
+    /// Code of time exceeded: fragments were missing too long.
+    pub const TIME_EXCEEDED_REASSEMBLY: u8 = 1;
 
     /// Code of parameter problem: erroneous header field.
     pub const PARAM_HEADER_FIELD: u8 = 0;

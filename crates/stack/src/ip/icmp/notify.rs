@@ -1,0 +1,125 @@
+//! Errors about packets of ours, on their way to the sockets that sent them.
+
+use super::quote::Headers;
+use crate::core::Context;
+use crate::drop::DropReason;
+use crate::family::Family;
+use crate::packet::{IpVersion, Packet};
+use crate::socket::SocketError;
+use crate::udp;
+use crate::wire::icmp::{v4, v6};
+use crate::wire::{IcmpHeader, protocol};
+
+/// Most bytes of a quote that are looked at: a whole IPv6 error's.
+const MAX_QUOTE: usize = 1_232;
+/// Bytes of the transport header that every quote has (RFC 792, RFC 1122 section 3.2.2).
+const TRANSPORT_QUOTE: usize = 8;
+
+/// The packet that an error is about, as its sender sees it: `local` sent it to `remote`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Quoted<F: Family> {
+    /// Index of the interface that the error came in by.
+    pub(crate) iif: u32,
+    pub(crate) local: F::Addr,
+    pub(crate) local_port: u16,
+    pub(crate) remote: F::Addr,
+    pub(crate) remote_port: u16,
+    /// What the path takes in one piece, if that is what the error says.
+    pub(crate) mtu: Option<u32>,
+}
+
+/// Hands an error to the socket that sent the quoted packet.
+///
+/// The error may come from any router on the way, so its own source says nothing: the quote must
+/// name a socket of ours with both addresses and both ports.
+pub(super) fn notify<F: Family>(cx: &mut Context<'_>, mut packet: Packet, header: &IcmpHeader) {
+    let quote_at = usize::from(packet.l4_offset) + IcmpHeader::LEN;
+    let wanted = packet.total_len().min(quote_at + MAX_QUOTE);
+    if !packet.linearize(wanted) {
+        return cx.drop(packet, DropReason::IcmpInvalid);
+    }
+    let quote = packet.data().get(quote_at..).unwrap_or_default();
+    let Some((protocol, mut quoted)) = parse_quote::<F>(quote, packet.iif) else {
+        return cx.drop(packet, DropReason::IcmpInvalid);
+    };
+    let Some(error) = socket_error::<F>(header) else {
+        return cx.drop(packet, DropReason::IcmpIgnored);
+    };
+    if error == SocketError::MessageTooLong {
+        quoted.mtu = Some(announced_mtu::<F>(header));
+    }
+    if protocol != protocol::UDP {
+        return cx.drop(packet, DropReason::IcmpNoSocket);
+    }
+    udp::receive_error::<F>(cx, &quoted, error);
+    cx.core.consume(packet);
+}
+
+/// The protocol and the flow of the quoted packet, if enough of it is there: its headers in one
+/// piece, and 8 bytes of the transport's.
+fn parse_quote<F: Family>(quote: &[u8], iif: u32) -> Option<(u8, Quoted<F>)> {
+    let headers = Headers::parse(F::VERSION, quote)?;
+    if !headers.is_first {
+        return None;
+    }
+    let transport = quote.get(headers.offset..headers.offset + TRANSPORT_QUOTE)?;
+    let [s0, s1, d0, d1, ..] = transport else { return None };
+    let quoted = Quoted {
+        iif,
+        local: F::from_ip(headers.src)?,
+        local_port: u16::from_be_bytes([*s0, *s1]),
+        remote: F::from_ip(headers.dst)?,
+        remote_port: u16::from_be_bytes([*d0, *d1]),
+        mtu: None,
+    };
+    Some((headers.protocol, quoted))
+}
+
+/// RFC 1191 section 4; RFC 4443 section 3.2.
+fn announced_mtu<F: Family>(header: &IcmpHeader) -> u32 {
+    match F::VERSION {
+        IpVersion::V4 => header.rest.get() & 0xffff,
+        IpVersion::V6 => header.rest.get(),
+    }
+}
+
+/// What a type and code mean to a socket; `None` for codes that nobody has defined.
+fn socket_error<F: Family>(header: &IcmpHeader) -> Option<SocketError> {
+    match F::VERSION {
+        IpVersion::V4 => socket_error_v4(header.kind, header.code),
+        IpVersion::V6 => socket_error_v6(header.kind, header.code),
+    }
+}
+
+/// As Linux's `icmp_err_convert`, whose "host is down" and "not on the network" are told as "no
+/// route to host".
+fn socket_error_v4(kind: u8, code: u8) -> Option<SocketError> {
+    Some(match (kind, code) {
+        (v4::DEST_UNREACH, v4::UNREACH_NET | 11) => SocketError::NetworkUnreachable,
+        (v4::DEST_UNREACH, v4::UNREACH_HOST | 5 | 12) => SocketError::HostUnreachable,
+        (v4::DEST_UNREACH, v4::UNREACH_PROTOCOL) => SocketError::ProtocolUnavailable,
+        (v4::DEST_UNREACH, v4::UNREACH_PORT) => SocketError::ConnectionRefused,
+        (v4::DEST_UNREACH, v4::UNREACH_FRAG_NEEDED) => SocketError::MessageTooLong,
+        (v4::DEST_UNREACH, 6 | 9) => SocketError::NetworkProhibited,
+        (v4::DEST_UNREACH, 7 | 8 | 10 | v4::UNREACH_PROHIBITED..=15) => {
+            SocketError::HostProhibited
+        }
+        (v4::TIME_EXCEEDED, _) => SocketError::HostUnreachable,
+        (v4::PARAMETER_PROBLEM, _) => SocketError::ProtocolError,
+        _ => return None,
+    })
+}
+
+/// As Linux's `icmpv6_err_convert`.
+fn socket_error_v6(kind: u8, code: u8) -> Option<SocketError> {
+    Some(match (kind, code) {
+        (v6::DEST_UNREACH, v6::UNREACH_NO_ROUTE) => SocketError::NetworkUnreachable,
+        (v6::DEST_UNREACH, v6::UNREACH_PROHIBITED | 5 | 6) => SocketError::PermissionDenied,
+        (v6::DEST_UNREACH, 2 | v6::UNREACH_ADDRESS) => SocketError::HostUnreachable,
+        (v6::DEST_UNREACH, v6::UNREACH_PORT) => SocketError::ConnectionRefused,
+        (v6::PACKET_TOO_BIG, _) => SocketError::MessageTooLong,
+        (v6::TIME_EXCEEDED, _) => SocketError::HostUnreachable,
+        (v6::PARAMETER_PROBLEM, _) => SocketError::ProtocolError,
+        _ => return None,
+    })
+}

@@ -1,0 +1,216 @@
+//! A stack between two interfaces, driven by hand under a simulated clock.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use forebay_stack::core::Core;
+use forebay_stack::counters::{Counter, Snapshot};
+use forebay_stack::drop::DropReason;
+use forebay_stack::interface::InterfaceConfig;
+use forebay_stack::packet::{Meta, Packet, PacketQueue};
+use forebay_stack::time::Instant;
+use forebay_stack::{Stack, StackConfig};
+
+/// Addresses of the rig in IPv4.
+#[derive(Debug)]
+pub struct V4;
+
+impl V4 {
+    /// Of the stack on tun0, in 10.0.0.0/24.
+    pub const OWN: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+    /// Of the neighbour on tun0.
+    pub const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+    /// Of the stack on tun1, in 10.1.0.0/24.
+    pub const OWN1: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 1);
+    /// Of the neighbour on tun1.
+    pub const PEER1: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 2);
+}
+
+/// Addresses of the rig in IPv6.
+#[derive(Debug)]
+pub struct V6;
+
+impl V6 {
+    /// Of the stack on tun0, in fd00::/64.
+    pub const OWN: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1);
+    /// Of the neighbour on tun0.
+    pub const PEER: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2);
+    /// Of the stack on tun1, in fd01::/64.
+    pub const OWN1: Ipv6Addr = Ipv6Addr::new(0xfd01, 0, 0, 0, 0, 0, 0, 1);
+    /// Of the neighbour on tun1.
+    pub const PEER1: Ipv6Addr = Ipv6Addr::new(0xfd01, 0, 0, 0, 0, 0, 0, 2);
+}
+
+/// A stack with tun0 (10.0.0.1/24, fd00::1/64) and tun1 (10.1.0.1/24, fd01::1/64) that forwards.
+#[derive(Debug)]
+pub struct Rig {
+    /// The stack itself.
+    pub stack: Stack,
+    core: Core,
+    now: Instant,
+}
+
+impl Default for Rig {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Rig {
+    /// The rig with a pool of 8,192 buffers and a fixed seed.
+    pub fn new() -> Self {
+        Self::with(&StackConfig { buffers: 8_192, reserve: 2_048, seed: [1, 2] })
+    }
+
+    /// The rig around a stack of this make.
+    pub fn with(config: &StackConfig) -> Self {
+        let stack = Stack::new(config);
+        let core = stack.core();
+        let rig = Self { stack, core, now: Instant::from_nanos(1_000_000_000) };
+        for (name, v4, v6) in [("tun0", V4::OWN, V6::OWN), ("tun1", V4::OWN1, V6::OWN1)] {
+            let ifindex = rig.stack.add_interface(InterfaceConfig::new(name)).expect("a new name");
+            rig.stack.add_address(ifindex, v4.into(), 24).expect("a new address");
+            rig.stack.add_address(ifindex, v6.into(), 64).expect("a new address");
+        }
+        rig.set("net.ipv4.ip_forward", 1);
+        rig.set("net.ipv6.conf.all.forwarding", 1);
+        rig
+    }
+
+    /// The same with early demux on or off.
+    pub fn with_early_demux(on: bool) -> Self {
+        let rig = Self::new();
+        rig.set("net.ipv4.ip_early_demux", i64::from(on));
+        rig
+    }
+
+    /// Sets a knob.
+    pub fn set(&self, name: &str, value: i64) {
+        self.stack.set_sysctl(name, &value.to_string()).expect("a knob and a value it takes");
+    }
+
+    /// Index of an interface.
+    pub fn ifindex(&self, name: &str) -> u32 {
+        self.stack.interface_named(name).expect("an interface of the rig").index
+    }
+
+    /// The simulated time.
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// Lets time pass, and what is due happen.
+    pub fn advance(&mut self, duration: Duration) {
+        self.now += duration;
+        self.poll();
+    }
+
+    /// Does what is due now; returns the next deadline.
+    pub fn poll(&mut self) -> Option<Instant> {
+        loop {
+            let deadline = self.stack.poll(&mut self.core, self.now);
+            if deadline.is_none_or(|deadline| deadline > self.now) {
+                return deadline;
+            }
+        }
+    }
+
+    /// A packet of the rig's pool with these bytes, in as many buffers as it takes.
+    pub fn packet(&mut self, bytes: &[u8]) -> Packet {
+        let mut head: Option<Packet> = None;
+        for chunk in bytes.chunks(1_800) {
+            let mut buf = self.core.cache().alloc().expect("the rig's pool has buffers");
+            buf.put(chunk.len()).expect("a chunk fits").copy_from_slice(chunk);
+            match &mut head {
+                Some(head) => head.push_frag(buf),
+                None => head = Some(buf),
+            }
+        }
+        head.unwrap_or_else(|| self.core.cache().alloc().expect("the rig's pool has buffers"))
+    }
+
+    /// A packet comes in by an interface.
+    pub fn inject(&mut self, interface: &str, bytes: impl AsRef<[u8]>) {
+        self.inject_all(interface, [bytes]);
+    }
+
+    /// Packets come in by an interface together.
+    pub fn inject_all(
+        &mut self,
+        interface: &str,
+        packets: impl IntoIterator<Item = impl AsRef<[u8]>>,
+    ) {
+        let mut queue = PacketQueue::new();
+        for bytes in packets {
+            queue.push(self.packet(bytes.as_ref()));
+        }
+        self.receive(interface, &mut queue);
+    }
+
+    /// Packets come in by an interface, with metadata as a device gives it.
+    pub fn receive(&mut self, interface: &str, queue: &mut PacketQueue) {
+        let ifindex = self.ifindex(interface);
+        self.stack.receive(&mut self.core, self.now, ifindex, queue);
+        self.poll();
+    }
+
+    /// What the stack has sent out of an interface since it was last asked.
+    pub fn output(&mut self, interface: &str) -> Vec<Vec<u8>> {
+        self.output_with_meta(interface).into_iter().map(|(bytes, _)| bytes).collect()
+    }
+
+    /// The same, with what a device would be told.
+    pub fn output_with_meta(&mut self, interface: &str) -> Vec<(Vec<u8>, Meta)> {
+        let mut queue = PacketQueue::new();
+        self.stack.take_transmit(self.ifindex(interface), &mut queue);
+        let mut output = Vec::new();
+        while let Some(packet) = queue.pop() {
+            output.push((packet.chunks().flatten().copied().collect(), *packet));
+            self.core.cache().free(packet);
+        }
+        output
+    }
+
+    /// The counters.
+    pub fn counters(&self) -> Snapshot {
+        self.stack.counters()
+    }
+
+    /// One counter.
+    pub fn count(&self, counter: Counter) -> u64 {
+        self.stack.counters().get(counter)
+    }
+
+    /// Packets dropped for a reason.
+    pub fn dropped(&self, reason: DropReason) -> u64 {
+        self.stack.counters().dropped(reason)
+    }
+
+    /// The reasons for which packets were dropped, with how many.
+    pub fn drops(&self) -> Vec<(DropReason, u64)> {
+        self.stack.counters().drops().filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// Adds a host route to the main table through an interface.
+    pub fn route_dev(&self, addr: IpAddr, interface: &str) {
+        use forebay_stack::fib::{Prefix, Route, RouteKind, TableId};
+        let ifindex = self.ifindex(interface);
+        match addr {
+            IpAddr::V4(addr) => {
+                let route = Route::new(RouteKind::Unicast, Prefix::host(addr)).dev(ifindex);
+                self.stack.fib4().add(TableId::MAIN, route).expect("a new route");
+            }
+            IpAddr::V6(addr) => {
+                let route = Route::new(RouteKind::Unicast, Prefix::host(addr)).dev(ifindex);
+                self.stack.fib6().add(TableId::MAIN, route).expect("a new route");
+            }
+        }
+    }
+
+    /// Buffers of the pool that are not home, once every cache has given back what it holds.
+    pub fn buffers_in_use(&mut self) -> usize {
+        self.core.cache().flush();
+        self.stack.flush_caches();
+        self.stack.pool().in_use()
+    }
+}
