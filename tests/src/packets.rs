@@ -51,12 +51,7 @@ pub fn ipv6(src: Ipv6Addr, dst: Ipv6Addr, next_header: u8, payload: &[u8]) -> Ve
 /// # Panics
 ///
 /// If the addresses are of different families.
-pub fn ip(
-    src: impl Into<IpAddr>,
-    dst: impl Into<IpAddr>,
-    protocol: u8,
-    payload: &[u8],
-) -> Vec<u8> {
+pub fn ip(src: impl Into<IpAddr>, dst: impl Into<IpAddr>, protocol: u8, payload: &[u8]) -> Vec<u8> {
     match (src.into(), dst.into()) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => ipv4(src, dst, protocol, payload),
         (IpAddr::V6(src), IpAddr::V6(dst)) => ipv6(src, dst, protocol, payload),
@@ -73,7 +68,12 @@ pub fn udp(
     payload: &[u8],
 ) -> Vec<u8> {
     let (src, dst) = (src.into(), dst.into());
-    ip(src, dst, protocol::UDP, &udp_datagram(src, dst, src_port, dst_port, payload))
+    ip(
+        src,
+        dst,
+        protocol::UDP,
+        &udp_datagram(src, dst, src_port, dst_port, payload),
+    )
 }
 
 /// UDP header and payload.
@@ -128,14 +128,23 @@ pub fn icmp(
     payload: &[u8],
 ) -> Vec<u8> {
     let (src, dst) = (src.into(), dst.into());
-    let header = IcmpHeader { kind, code, checksum: 0.into(), rest: rest.into() };
+    let header = IcmpHeader {
+        kind,
+        code,
+        checksum: 0.into(),
+        rest: rest.into(),
+    };
     let mut message = header.as_bytes().to_vec();
     message.extend_from_slice(payload);
     let (number, sum) = match src {
-        IpAddr::V4(_) => (protocol::ICMP, forebay_stack::wire::checksum::checksum(&message)),
-        IpAddr::V6(_) => {
-            (protocol::ICMPV6, transport_checksum(src, dst, protocol::ICMPV6, &message))
-        }
+        IpAddr::V4(_) => (
+            protocol::ICMP,
+            forebay_stack::wire::checksum::checksum(&message),
+        ),
+        IpAddr::V6(_) => (
+            protocol::ICMPV6,
+            transport_checksum(src, dst, protocol::ICMPV6, &message),
+        ),
     };
     message[2..4].copy_from_slice(&sum.to_be_bytes());
     ip(src, dst, number, &message)
@@ -199,9 +208,17 @@ pub fn parse(packet: &[u8]) -> Parsed {
     let parsed = match packet[0] >> 4 {
         4 => {
             let (ip, _) = Ipv4Header::ref_from_prefix(packet).expect("an IPv4 header");
-            assert_eq!(usize::from(ip.total_len.get()), packet.len(), "total length");
+            assert_eq!(
+                usize::from(ip.total_len.get()),
+                packet.len(),
+                "total length"
+            );
             let header = &packet[..ip.header_len()];
-            assert_eq!(forebay_stack::wire::checksum::checksum(header), 0, "header checksum");
+            assert_eq!(
+                forebay_stack::wire::checksum::checksum(header),
+                0,
+                "header checksum"
+            );
             let parsed = Parsed {
                 src: ip.src().into(),
                 dst: ip.dst().into(),
@@ -216,7 +233,11 @@ pub fn parse(packet: &[u8]) -> Parsed {
         }
         6 => {
             let (ip, payload) = Ipv6Header::ref_from_prefix(packet).expect("an IPv6 header");
-            assert_eq!(usize::from(ip.payload_len.get()), payload.len(), "payload length");
+            assert_eq!(
+                usize::from(ip.payload_len.get()),
+                payload.len(),
+                "payload length"
+            );
             Parsed {
                 src: ip.src().into(),
                 dst: ip.dst().into(),

@@ -59,18 +59,33 @@ impl Default for Rig {
 impl Rig {
     /// The rig with a pool of 8,192 buffers and a fixed seed.
     pub fn new() -> Self {
-        Self::with(&StackConfig { buffers: 8_192, reserve: 2_048, seed: [1, 2] })
+        Self::with(&StackConfig {
+            buffers: 8_192,
+            reserve: 2_048,
+            seed: [1, 2],
+        })
     }
 
     /// The rig around a stack of this make.
     pub fn with(config: &StackConfig) -> Self {
         let stack = Stack::new(config);
         let core = stack.core();
-        let rig = Self { stack, core, now: Instant::from_nanos(1_000_000_000) };
+        let rig = Self {
+            stack,
+            core,
+            now: Instant::from_nanos(1_000_000_000),
+        };
         for (name, v4, v6) in [("tun0", V4::OWN, V6::OWN), ("tun1", V4::OWN1, V6::OWN1)] {
-            let ifindex = rig.stack.add_interface(InterfaceConfig::new(name)).expect("a new name");
-            rig.stack.add_address(ifindex, v4.into(), 24).expect("a new address");
-            rig.stack.add_address(ifindex, v6.into(), 64).expect("a new address");
+            let ifindex = rig
+                .stack
+                .add_interface(InterfaceConfig::new(name))
+                .expect("a new name");
+            rig.stack
+                .add_address(ifindex, v4.into(), 24)
+                .expect("a new address");
+            rig.stack
+                .add_address(ifindex, v6.into(), 64)
+                .expect("a new address");
         }
         rig.set("net.ipv4.ip_forward", 1);
         rig.set("net.ipv6.conf.all.forwarding", 1);
@@ -86,12 +101,17 @@ impl Rig {
 
     /// Sets a knob.
     pub fn set(&self, name: &str, value: i64) {
-        self.stack.set_sysctl(name, &value.to_string()).expect("a knob and a value it takes");
+        self.stack
+            .set_sysctl(name, &value.to_string())
+            .expect("a knob and a value it takes");
     }
 
     /// Index of an interface.
     pub fn ifindex(&self, name: &str) -> u32 {
-        self.stack.interface_named(name).expect("an interface of the rig").index
+        self.stack
+            .interface_named(name)
+            .expect("an interface of the rig")
+            .index
     }
 
     /// The simulated time.
@@ -119,14 +139,25 @@ impl Rig {
     pub fn packet(&mut self, bytes: &[u8]) -> Packet {
         let mut head: Option<Packet> = None;
         for chunk in bytes.chunks(1_800) {
-            let mut buf = self.core.cache().alloc().expect("the rig's pool has buffers");
-            buf.put(chunk.len()).expect("a chunk fits").copy_from_slice(chunk);
+            let mut buf = self
+                .core
+                .cache()
+                .alloc()
+                .expect("the rig's pool has buffers");
+            buf.put(chunk.len())
+                .expect("a chunk fits")
+                .copy_from_slice(chunk);
             match &mut head {
                 Some(head) => head.push_frag(buf),
                 None => head = Some(buf),
             }
         }
-        head.unwrap_or_else(|| self.core.cache().alloc().expect("the rig's pool has buffers"))
+        head.unwrap_or_else(|| {
+            self.core
+                .cache()
+                .alloc()
+                .expect("the rig's pool has buffers")
+        })
     }
 
     /// A packet comes in by an interface.
@@ -156,13 +187,17 @@ impl Rig {
 
     /// What the stack has sent out of an interface since it was last asked.
     pub fn output(&mut self, interface: &str) -> Vec<Vec<u8>> {
-        self.output_with_meta(interface).into_iter().map(|(bytes, _)| bytes).collect()
+        self.output_with_meta(interface)
+            .into_iter()
+            .map(|(bytes, _)| bytes)
+            .collect()
     }
 
     /// The same, with what a device would be told.
     pub fn output_with_meta(&mut self, interface: &str) -> Vec<(Vec<u8>, Meta)> {
         let mut queue = PacketQueue::new();
-        self.stack.take_transmit(self.ifindex(interface), &mut queue);
+        self.stack
+            .take_transmit(self.ifindex(interface), &mut queue);
         let mut output = Vec::new();
         while let Some(packet) = queue.pop() {
             output.push((packet.chunks().flatten().copied().collect(), *packet));
@@ -188,7 +223,11 @@ impl Rig {
 
     /// The reasons for which packets were dropped, with how many.
     pub fn drops(&self) -> Vec<(DropReason, u64)> {
-        self.stack.counters().drops().filter(|(_, count)| *count > 0).collect()
+        self.stack
+            .counters()
+            .drops()
+            .filter(|(_, count)| *count > 0)
+            .collect()
     }
 
     /// Adds a host route to the main table through an interface.
@@ -198,11 +237,17 @@ impl Rig {
         match addr {
             IpAddr::V4(addr) => {
                 let route = Route::new(RouteKind::Unicast, Prefix::host(addr)).dev(ifindex);
-                self.stack.fib4().add(TableId::MAIN, route).expect("a new route");
+                self.stack
+                    .fib4()
+                    .add(TableId::MAIN, route)
+                    .expect("a new route");
             }
             IpAddr::V6(addr) => {
                 let route = Route::new(RouteKind::Unicast, Prefix::host(addr)).dev(ifindex);
-                self.stack.fib6().add(TableId::MAIN, route).expect("a new route");
+                self.stack
+                    .fib6()
+                    .add(TableId::MAIN, route)
+                    .expect("a new route");
             }
         }
     }

@@ -49,7 +49,11 @@ pub(crate) struct Turn {
 
 impl Driver {
     pub(crate) fn new(core: Core) -> Self {
-        Self { core, devices: Vec::new(), received: PacketQueue::new() }
+        Self {
+            core,
+            devices: Vec::new(),
+            received: PacketQueue::new(),
+        }
     }
 
     pub(crate) fn attach(&mut self, mut attached: Attached, waker: Option<Waker>) {
@@ -81,12 +85,10 @@ impl Driver {
         let mut busy = false;
         let mut gone = Vec::new();
         for attached in &mut self.devices {
-            let received = attached.device.receive(
-                now,
-                self.core.cache(),
-                &mut self.received,
-                BUDGET,
-            );
+            let received =
+                attached
+                    .device
+                    .receive(now, self.core.cache(), &mut self.received, BUDGET);
             stack.receive(&mut self.core, now, attached.ifindex, &mut self.received);
             match received {
                 Ok(frames) => busy |= frames > 0,
@@ -100,7 +102,10 @@ impl Driver {
                 Ok(sent) => busy |= sent,
                 Err(error) => gone.push((attached.ifindex, error)),
             }
-            deadline = deadline.into_iter().chain(attached.device.next_event()).min();
+            deadline = deadline
+                .into_iter()
+                .chain(attached.device.next_event())
+                .min();
         }
         if busy {
             self.publish_status();
@@ -113,17 +118,28 @@ impl Driver {
 
     fn publish_status(&self) {
         for attached in &self.devices {
-            let mut status = attached.status.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut status = attached
+                .status
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             status.stats = attached.device.stats();
         }
     }
 
     /// A device that failed for good takes its interface down and leaves the others alone.
     fn give_up(&mut self, stack: &forebay_stack::Stack, ifindex: u32, error: &io::Error) {
-        let Some(index) = self.devices.iter().position(|a| a.ifindex == ifindex) else { return };
+        let Some(index) = self.devices.iter().position(|a| a.ifindex == ifindex) else {
+            return;
+        };
         let attached = self.devices.swap_remove(index);
-        let mut status = attached.status.lock().unwrap_or_else(PoisonError::into_inner);
-        *status = DeviceStatus { stats: attached.device.stats(), error: Some(error.to_string()) };
+        let mut status = attached
+            .status
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *status = DeviceStatus {
+            stats: attached.device.stats(),
+            error: Some(error.to_string()),
+        };
         // The interface may have been removed meanwhile.
         let _ = stack.set_interface_up(ifindex, false);
     }

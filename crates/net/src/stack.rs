@@ -133,7 +133,10 @@ impl StackBuilder {
             Some(seed) => seed,
             None => entropy()?,
         };
-        let stack = forebay_stack::Stack::new(&StackConfig { seed, ..self.config });
+        let stack = forebay_stack::Stack::new(&StackConfig {
+            seed,
+            ..self.config
+        });
         let driver = Mutex::new(Driver::new(stack.core()));
         let clock = match self.manual_clock {
             true => Clock::Manual(AtomicU64::new(0)),
@@ -147,7 +150,9 @@ impl StackBuilder {
             waker: Mutex::default(),
             devices: Mutex::default(),
         };
-        Ok(Stack { shared: Arc::new(shared) })
+        Ok(Stack {
+            shared: Arc::new(shared),
+        })
     }
 }
 
@@ -160,7 +165,11 @@ impl fmt::Debug for Stack {
 impl Stack {
     /// A stack to be built.
     pub fn builder() -> StackBuilder {
-        StackBuilder { config: StackConfig::default(), seed: None, manual_clock: false }
+        StackBuilder {
+            config: StackConfig::default(),
+            seed: None,
+            manual_clock: false,
+        }
     }
 
     /// Addresses, routes, rules, knobs, counters.
@@ -186,15 +195,28 @@ impl Stack {
             offload: device.offload(),
             ..InterfaceConfig::new(name)
         };
-        let ifindex = self.shared.stack.add_interface(config).map_err(crate::error::interface)?;
+        let ifindex = self
+            .shared
+            .stack
+            .add_interface(config)
+            .map_err(crate::error::interface)?;
         let status = Arc::default();
-        let known = Known { name: name.to_owned(), ifindex, status: Arc::clone(&status) };
+        let known = Known {
+            name: name.to_owned(),
+            ifindex,
+            status: Arc::clone(&status),
+        };
         lock(&self.shared.devices).push(known);
         if let Some(waker) = lock(&self.shared.waker).clone() {
             self.shared.stack.set_transmit_waker(ifindex, waker);
         }
         let (device, unsent) = (Box::new(device), PacketQueue::new());
-        self.shared.command(Command::Attach(Attached { ifindex, device, unsent, status }));
+        self.shared.command(Command::Attach(Attached {
+            ifindex,
+            device,
+            unsent,
+            status,
+        }));
         Ok(ifindex)
     }
 
@@ -209,7 +231,10 @@ impl Stack {
         let known = devices.remove(index.ok_or(io::ErrorKind::NotFound)?);
         drop(devices);
         self.shared.command(Command::Detach(known.ifindex));
-        self.shared.stack.remove_interface(known.ifindex).map_err(crate::error::interface)
+        self.shared
+            .stack
+            .remove_interface(known.ifindex)
+            .map_err(crate::error::interface)
     }
 
     /// What is known of a device: its counts, and why it was given up if it was.

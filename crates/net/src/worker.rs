@@ -45,8 +45,10 @@ impl fmt::Debug for Worker {
 
 impl Worker {
     pub(crate) fn spawn(stack: &Stack) -> io::Result<Self> {
-        let alarm =
-            Arc::new(Alarm { event: wake::Waker::new()?, stop: AtomicBool::new(false) });
+        let alarm = Arc::new(Alarm {
+            event: wake::Waker::new()?,
+            stop: AtomicBool::new(false),
+        });
         let claimed = stack.shared.claim(&Waker::from(Arc::clone(&alarm)));
         if claimed.is_none() {
             let why = "a worker drives this stack already";
@@ -58,8 +60,14 @@ impl Worker {
             shared.release();
             result
         };
-        match thread::Builder::new().name("forebay-worker".to_owned()).spawn(body) {
-            Ok(thread) => Ok(Self { alarm, thread: Some(thread) }),
+        match thread::Builder::new()
+            .name("forebay-worker".to_owned())
+            .spawn(body)
+        {
+            Ok(thread) => Ok(Self {
+                alarm,
+                thread: Some(thread),
+            }),
             Err(error) => {
                 stack.shared.release();
                 Err(error)
@@ -80,8 +88,12 @@ impl Worker {
     fn join(&mut self) -> io::Result<()> {
         self.alarm.stop.store(true, Ordering::Release);
         self.alarm.wake_by_ref();
-        let Some(thread) = self.thread.take() else { return Ok(()) };
-        thread.join().unwrap_or_else(|_| Err(io::Error::other("the worker panicked")))
+        let Some(thread) = self.thread.take() else {
+            return Ok(());
+        };
+        thread
+            .join()
+            .unwrap_or_else(|_| Err(io::Error::other("the worker panicked")))
     }
 }
 

@@ -2,7 +2,9 @@
 
 use core::net::{IpAddr, Ipv4Addr};
 
-use crate::fib::{Address, Fib, Prefix, Protocol, Route, RouteKind, RouteMatch, Scope, TableId};
+use crate::fib::{
+    Address, Fib, Prefix, Protocol, Route, RouteError, RouteKind, RouteMatch, Scope, TableId,
+};
 use crate::interface::{InterfaceAddress, LOOPBACK};
 use crate::stack::Stack;
 
@@ -14,16 +16,24 @@ pub(crate) fn add(stack: &Stack, ifindex: u32, own: InterfaceAddress) {
     match own.addr {
         IpAddr::V4(addr) => {
             for (table, route) in routes_v4(ifindex, addr, own) {
-                // Several addresses may bring the same route.
-                let _ = stack.fib4.append(table, route);
+                append(&stack.fib4, table, route);
             }
         }
         IpAddr::V6(addr) => {
             for (table, route) in routes_v6(ifindex, addr, own.prefix_len) {
-                let _ = stack.fib6.append(table, route);
+                append(&stack.fib6, table, route);
             }
         }
     }
+}
+
+fn append<A: Address>(fib: &Fib<A>, table: TableId, route: Route<A>) {
+    let added = fib.append(table, route);
+    // Several addresses may bring the same route; anything else can't be wrong with it.
+    debug_assert!(
+        matches!(added, Ok(()) | Err(RouteError::Exists)),
+        "{route:?}: {added:?}"
+    );
 }
 
 /// Takes back what no other address of the interface brings as well. The address is gone from its

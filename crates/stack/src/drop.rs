@@ -88,16 +88,17 @@ reasons! {
     /// The MTU of the outgoing interface is too small for any IPv6 (below 1,280).
     Ipv6Disabled, [], [Ip6InDiscards];
 
+    // However many fragments of a datagram are dropped, it is one failure, and reassembly counts it.
     /// Fragments of one datagram overlap or contradict each other (RFC 5722).
-    FragOverlap, [IpReasmFails], [Ip6ReasmFails];
+    FragOverlap, [], [];
     /// A fragment that came before.
     FragDuplicate, [], [];
     /// A fragment that is malformed: length, offset, or a datagram beyond 65,535 bytes.
-    FragInvalid, [IpReasmFails], [Ip6ReasmFails];
+    FragInvalid, [IpReasmFails], [Ip6InHdrErrors];
     /// The rest of the datagram did not come in time (`ipfrag_time`).
-    FragTimeout, [IpReasmFails], [Ip6ReasmFails];
+    FragTimeout, [], [];
     /// The memory or count limit of reassembly (`ipfrag_high_thresh`) is reached.
-    FragLimit, [IpReasmFails], [Ip6ReasmFails];
+    FragLimit, [], [];
 
     /// ICMP checksum wrong.
     IcmpCsum, [IcmpInErrors, IcmpInCsumErrors], [Icmp6InErrors, Icmp6InCsumErrors];

@@ -8,7 +8,7 @@ use forebay_sync::packet::{Buf, Cache, Pool, Queue};
 
 use crate::drop::DropReason;
 use crate::fib::NextHopIndex;
-use crate::ip::icmp::IcmpError;
+pub use crate::ip::icmp::IcmpError;
 use crate::socket::SocketId;
 
 /// A packet on its way through the stack. Its bytes start at the IP header.

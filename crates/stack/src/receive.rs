@@ -47,11 +47,15 @@ impl Stack {
         let mut looped = PacketQueue::new();
         self.take_transmit(LOOPBACK, &mut looped);
         self.receive(core, now, LOOPBACK, &mut looped);
-        let deadline = self.with_core(core, now, |cx| {
-            let v4 = self.reassembly4.expire(cx);
-            let v6 = self.reassembly6.expire(cx);
-            v4.into_iter().chain(v6).min()
+        self.with_core(core, now, |cx| {
+            self.reassembly4.expire(cx);
+            self.reassembly6.expire(cx);
         });
+        let deadlines = [
+            self.reassembly4.next_deadline(),
+            self.reassembly6.next_deadline(),
+        ];
+        let deadline = deadlines.into_iter().flatten().min();
         let more_on_loopback = self.transmit_queue_len(LOOPBACK) > 0;
         if more_on_loopback {
             Some(now)
@@ -159,10 +163,6 @@ fn deliver<F: Family>(cx: &mut Context<'_>, packet: Packet) {
         protocol::IGMP if F::VERSION == IpVersion::V4 => {
             cx.core.count(Counter::IpInDelivers);
             cx.drop(packet, DropReason::ProtocolIgnored);
-        }
-        protocol::NO_NEXT_HEADER if F::VERSION == IpVersion::V6 => {
-            cx.core.count(Counter::Ip6InDelivers);
-            cx.core.consume(packet);
         }
         _ => reject::<F>(
             cx,

@@ -65,14 +65,12 @@ knobs! {
         "how many of them may leave at once";
     IpfragTime = "net.ipv4.ipfrag_time", 30, 0 => INT, "seconds to wait for the rest of a datagram";
     IpfragHighThresh = "net.ipv4.ipfrag_high_thresh", 4_194_304, 0 => i64::MAX,
-        "bytes of memory for IPv4 fragments";
-    IpfragMaxDist = "net.ipv4.ipfrag_max_dist", 64, 0 => INT,
-        "most fragments of one datagram that may be missing while others of its source arrive; 0: no limit";
+        "bytes of memory for IPv4 fragments; never more than a sixteenth of the packet pool";
     IpLocalPortRange = "net.ipv4.ip_local_port_range", port_range(32_768, 60_999),
         port_range(1, 1) => port_range(65_535, 65_535), "first and last ephemeral port, both families";
     Ip6fragTime = "net.ipv6.ip6frag_time", 60, 0 => INT, "seconds to wait for the rest of a packet";
     Ip6fragHighThresh = "net.ipv6.ip6frag_high_thresh", 4_194_304, 0 => i64::MAX,
-        "bytes of memory for IPv6 fragments";
+        "bytes of memory for IPv6 fragments; never more than a sixteenth of the packet pool";
     Icmp6Ratelimit = "net.ipv6.icmp.ratelimit", 1_000, 0 => INT,
         "milliseconds between ICMPv6 errors to one destination; 0: no limit";
     Icmp6EchoIgnoreAll = "net.ipv6.icmp.echo_ignore_all", 0, 0 => 1, "answer no ICMPv6 echo";

@@ -2,6 +2,15 @@
 //!
 //! A batch hides the latency of one packet's memory behind the work on the
 //! others. On processors without a known instruction these do nothing.
+//!
+//! ```
+//! use forebay_sync::prefetch::prefetch_read;
+//!
+//! let table = vec![1_u64; 4096];
+//! let batch = [7, 4000, 1234];
+//! batch.iter().for_each(|&at| prefetch_read(&table[at]));
+//! assert_eq!(batch.iter().map(|&at| table[at]).sum::<u64>(), 3);
+//! ```
 
 use std::ptr;
 

@@ -242,6 +242,9 @@ impl Drop for Guard<'_> {
 }
 
 /// A value that is read under a [`Guard`] and replaced as a whole.
+///
+/// `T` should hold no handle of the same domain: an old value that waits to be
+/// freed would keep alive the domain that is to free it.
 pub struct Rcu<T> {
     current: AtomicPtr<T>,
     domain: Domain,
@@ -311,3 +314,6 @@ impl<T> Drop for Rcu<T> {
         drop(unsafe { Box::from_raw(value) });
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

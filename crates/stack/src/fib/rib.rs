@@ -421,7 +421,9 @@ impl<A: Address> Rib<A> {
             Some(_) if route.scope >= Scope::Link => return Err(RouteError::InvalidScope),
             Some(gateway) => self.gateway_oif(id, &route, gateway)?,
         };
-        if route.pref_src.is_some_and(|src| !self.is_local(id, src)) {
+        // The local route of an address may prefer the address that it is about to bring.
+        let is_ours = |src| self.is_local(id, src) || route.makes_local(src);
+        if route.pref_src.is_some_and(|src| !is_ours(src)) {
             return Err(RouteError::InvalidPrefSrc);
         }
         Ok(Route {

@@ -73,6 +73,13 @@ impl<A: Address> Route<A> {
     }
 }
 
+impl<A: Address> Route<A> {
+    /// Whether `addr` is this host's by this route.
+    pub(super) fn makes_local(&self, addr: A) -> bool {
+        self.kind == RouteKind::Local && self.prefix.contains(addr)
+    }
+}
+
 /// Which route to delete: the first that agrees in every field given.
 #[derive(Debug, Clone, Copy)]
 pub struct RouteMatch<A> {

@@ -22,12 +22,21 @@ pub(crate) fn kind<F: Family>(cx: &Context<'_>, packet: &Packet) -> RouteKind {
     if let Some(next_hop) = packet.route.and_then(|route| routes.next_hop(route)) {
         return next_hop.kind;
     }
-    let query =
-        Query { dst: F::dst(packet), src: F::src(packet), iif: packet.iif, own: Some(true) };
-    routes.lookup(&query).map_or(RouteKind::Unicast, |found| found.next_hop.kind)
+    let query = Query {
+        dst: F::dst(packet),
+        src: F::src(packet),
+        iif: packet.iif,
+        own: Some(true),
+    };
+    routes
+        .lookup(&query)
+        .map_or(RouteKind::Unicast, |found| found.next_hop.kind)
 }
 
 /// Whether the packet went to many hosts: a group or a broadcast address.
 pub(crate) fn is_to_many<F: Family>(cx: &Context<'_>, packet: &Packet) -> bool {
-    matches!(kind::<F>(cx, packet), RouteKind::Broadcast | RouteKind::Multicast)
+    matches!(
+        kind::<F>(cx, packet),
+        RouteKind::Broadcast | RouteKind::Multicast
+    )
 }

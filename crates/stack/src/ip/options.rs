@@ -1,5 +1,331 @@
-use crate::{core::Context, interface::Interface, packet::*};
-pub(crate) fn check(_: &mut Context<'_>, _: &Packet) -> Verdict {
+//! IPv4 options (RFC 791 section 3.1), as Linux's `ip_options_compile` reads them.
+//!
+//! Every packet's options are checked before it is routed. An option nobody knows is no fault; one
+//! that contradicts itself is answered with a parameter problem whose pointer names the byte. Source
+//! routes are dropped without a word, as Linux does unless `accept_source_route` says otherwise,
+//! a knob this stack does not have (RFC 6274 section 3.13.2.3 asks for that default).
+
+use core::net::{IpAddr, Ipv4Addr};
+
+use zerocopy::FromBytes;
+
+use crate::core::Context;
+use crate::drop::DropReason;
+use crate::ip::icmp::IcmpError;
+use crate::packet::{Packet, Verdict};
+use crate::time::Instant;
+use crate::wire::{Ipv4Header, ipv4};
+
+/// Option types, with the copied flag and class in them.
+mod kind {
+    pub(super) const END: u8 = 0;
+    pub(super) const NO_OPERATION: u8 = 1;
+    pub(super) const RECORD_ROUTE: u8 = 7;
+    pub(super) const TIMESTAMP: u8 = 68;
+    pub(super) const LOOSE_SOURCE_ROUTE: u8 = 131;
+    pub(super) const STRICT_SOURCE_ROUTE: u8 = 137;
+    pub(super) const ROUTER_ALERT: u8 = 148;
+    /// The option goes into every fragment.
+    pub(super) const COPIED: u8 = 0x80;
+}
+
+/// What a timestamp option's flag asks for.
+mod timestamp {
+    /// Times alone.
+    pub(super) const ONLY: u8 = 0;
+    /// Each time behind the address of who wrote it.
+    pub(super) const WITH_ADDRESS: u8 = 1;
+    /// Times of the hosts that the sender named.
+    pub(super) const PRESPECIFIED: u8 = 3;
+}
+
+/// Checks the options of a packet whose header lies in its first buffer. [`Verdict::Undecided`] if
+/// there is nothing to object to.
+pub(crate) fn check(packet: &Packet) -> Verdict {
+    let Some(header) = header(packet) else {
+        return Verdict::Drop(DropReason::IpInHdr);
+    };
+    let mut seen = Seen::default();
+    for option in Options::new(header) {
+        if let Err(pointer) = option.and_then(|option| seen.check(&option)) {
+            let error = IcmpError::ParameterProblem {
+                code: 0,
+                pointer: pointer as u32,
+            };
+            return Verdict::Reject(DropReason::IpOptions, error);
+        }
+    }
+    if seen.source_route {
+        return Verdict::Drop(DropReason::SourceRoute);
+    }
     Verdict::Undecided
 }
-pub(crate) fn forward(_: &mut Context<'_>, _: &mut Packet, _: &Interface) {}
+
+/// Writes our address and time where a record-route or timestamp option of a checked packet asks for
+/// them: `own` is the address of the interface by which the packet leaves, or its destination if it
+/// is delivered here.
+pub(crate) fn record(cx: &Context<'_>, packet: &mut Packet, own: Ipv4Addr) {
+    let Some(header) = header(packet) else { return };
+    let mut written = header.to_vec();
+    for option in Options::new(header).flatten() {
+        match option.kind {
+            kind::RECORD_ROUTE => record_route(&option, &mut written, own),
+            kind::TIMESTAMP => record_time(cx, &option, &mut written, own),
+            _ => {}
+        }
+    }
+    if written != header
+        && let Some(header) = packet.data_mut().get_mut(..written.len())
+    {
+        header.copy_from_slice(&written);
+        ipv4::fill_checksum(header);
+    }
+}
+
+/// The header of the fragments behind the first: only options with the copied flag are in it
+/// (RFC 791 section 3.1).
+pub(crate) fn for_further_fragments(header: &[u8]) -> Option<Vec<u8>> {
+    let mut further = header.get(..Ipv4Header::LEN)?.to_vec();
+    for option in Options::new(header)
+        .flatten()
+        .filter(|option| option.kind & kind::COPIED != 0)
+    {
+        further.extend(option.bytes);
+    }
+    further.resize(further.len().next_multiple_of(4), kind::END);
+    let len = further.len();
+    let (ip, _) = Ipv4Header::mut_from_prefix(&mut further).ok()?;
+    ip.set_header_len(len);
+    Some(further)
+}
+
+fn header(packet: &Packet) -> Option<&[u8]> {
+    let (ip, _) = Ipv4Header::ref_from_prefix(packet.data()).ok()?;
+    packet.data().get(..ip.header_len())
+}
+
+/// One option of more than one byte.
+struct Ipv4Option<'a> {
+    kind: u8,
+    /// Where it lies in the header.
+    at: usize,
+    /// All of it: type, length, and what follows.
+    bytes: &'a [u8],
+}
+
+impl Ipv4Option<'_> {
+    /// The pointer of record route and timestamp: 1 for the option's first byte.
+    fn pointer(&self) -> Option<usize> {
+        self.bytes.get(2).map(|pointer| usize::from(*pointer))
+    }
+
+    /// Where in the header a pointer of it leads. Pointers are checked to be at least 4.
+    fn place(&self, pointer: usize) -> usize {
+        self.at + pointer.saturating_sub(1)
+    }
+
+    fn len(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+/// Walks the options behind a header's fixed part. An option that does not fit ends the walk with
+/// the place of its first byte.
+struct Options<'a> {
+    header: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Options<'a> {
+    fn new(header: &'a [u8]) -> Self {
+        Self {
+            header,
+            at: Ipv4Header::LEN,
+        }
+    }
+}
+
+impl<'a> Iterator for Options<'a> {
+    type Item = Result<Ipv4Option<'a>, usize>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let at = self.at;
+            let rest = self.header.get(at..)?;
+            let (kind, len) = match *rest {
+                [] | [kind::END, ..] => return None,
+                [kind::NO_OPERATION, ..] => {
+                    self.at += 1;
+                    continue;
+                }
+                [kind, len, ..] => (kind, usize::from(len)),
+                [kind] => (kind, 0),
+            };
+            let Some(bytes) = rest.get(..len).filter(|bytes| bytes.len() >= 2) else {
+                self.at = self.header.len();
+                return Some(Err(at));
+            };
+            self.at += len;
+            return Some(Ok(Ipv4Option { kind, at, bytes }));
+        }
+    }
+}
+
+/// Options that may come once.
+#[derive(Default)]
+struct Seen {
+    source_route: bool,
+    record_route: bool,
+    timestamp: bool,
+}
+
+impl Seen {
+    /// The place of the byte at fault, if one is.
+    fn check(&mut self, option: &Ipv4Option<'_>) -> Result<(), usize> {
+        match option.kind {
+            kind::LOOSE_SOURCE_ROUTE | kind::STRICT_SOURCE_ROUTE => {
+                check_pointer(option, 3, 4)?;
+                once(&mut self.source_route, option)
+            }
+            kind::RECORD_ROUTE => {
+                once(&mut self.record_route, option)?;
+                let pointer = check_pointer(option, 3, 4)?;
+                check_room(option, pointer, 4)
+            }
+            kind::TIMESTAMP => {
+                once(&mut self.timestamp, option)?;
+                let pointer = check_pointer(option, 4, 5)?;
+                check_timestamp(option, pointer)
+            }
+            kind::ROUTER_ALERT if option.len() < 4 => Err(option.at + 1),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn once(seen: &mut bool, option: &Ipv4Option<'_>) -> Result<(), usize> {
+    if core::mem::replace(seen, true) {
+        Err(option.at)
+    } else {
+        Ok(())
+    }
+}
+
+/// The option's pointer, if option and pointer have the sizes they must have at least.
+fn check_pointer(option: &Ipv4Option<'_>, min_len: usize, min: usize) -> Result<usize, usize> {
+    if option.len() < min_len {
+        return Err(option.at + 1);
+    }
+    option
+        .pointer()
+        .filter(|pointer| *pointer >= min)
+        .ok_or(option.at + 2)
+}
+
+/// An option whose pointer lies behind it is full; one that is not full has room for a whole entry.
+fn check_room(option: &Ipv4Option<'_>, pointer: usize, entry: usize) -> Result<(), usize> {
+    let is_full = pointer > option.len();
+    if is_full || pointer + entry - 1 <= option.len() {
+        Ok(())
+    } else {
+        Err(option.at + 2)
+    }
+}
+
+fn check_timestamp(option: &Ipv4Option<'_>, pointer: usize) -> Result<(), usize> {
+    let (overflow, flag) = timestamp_flags(option);
+    match flag {
+        timestamp::WITH_ADDRESS | timestamp::PRESPECIFIED => check_room(option, pointer, 8)?,
+        _ => check_room(option, pointer, 4)?,
+    }
+    // One more host that finds no room would overflow the count of such hosts.
+    let is_full = pointer > option.len();
+    if is_full && flag != timestamp::PRESPECIFIED && overflow == 15 {
+        return Err(option.at + 3);
+    }
+    Ok(())
+}
+
+/// The two halves of a timestamp option's fourth byte: how many hosts found no room, and the flag.
+fn timestamp_flags(option: &Ipv4Option<'_>) -> (u8, u8) {
+    let byte = option.bytes.get(3).copied().unwrap_or(0);
+    (byte >> 4, byte & 0xf)
+}
+
+fn record_route(option: &Ipv4Option<'_>, header: &mut [u8], own: Ipv4Addr) {
+    let Some(pointer) = option
+        .pointer()
+        .filter(|pointer| pointer + 3 <= option.len())
+    else {
+        return;
+    };
+    put(header, option.place(pointer), &own.octets());
+    advance(header, option, 4);
+}
+
+fn record_time(cx: &Context<'_>, option: &Ipv4Option<'_>, header: &mut [u8], own: Ipv4Addr) {
+    let Some(pointer) = option.pointer() else {
+        return;
+    };
+    let (overflow, flag) = timestamp_flags(option);
+    let time = time_of_day(cx.now);
+    let entry = option.place(pointer);
+    let has_room = |bytes: usize| pointer + bytes - 1 <= option.len();
+    match flag {
+        timestamp::ONLY if has_room(4) => {
+            put(header, entry, &time);
+            advance(header, option, 4);
+        }
+        timestamp::WITH_ADDRESS if has_room(8) => {
+            put(header, entry, &own.octets());
+            put(header, entry + 4, &time);
+            advance(header, option, 8);
+        }
+        timestamp::PRESPECIFIED => {
+            if has_room(8) && is_own(cx, header.get(entry..entry + 4)) {
+                put(header, entry + 4, &time);
+                advance(header, option, 8);
+            }
+        }
+        _ if pointer > option.len() => {
+            put(
+                header,
+                option.at + 3,
+                &[overflow.wrapping_add(1) << 4 | flag],
+            );
+        }
+        _ => {}
+    }
+}
+
+fn advance(header: &mut [u8], option: &Ipv4Option<'_>, entry: u8) {
+    if let Some(pointer) = header.get_mut(option.at + 2) {
+        *pointer = pointer.wrapping_add(entry);
+    }
+}
+
+fn put(header: &mut [u8], at: usize, bytes: &[u8]) {
+    if let Some(place) = header.get_mut(at..at + bytes.len()) {
+        place.copy_from_slice(bytes);
+    }
+}
+
+fn is_own(cx: &Context<'_>, octets: Option<&[u8]>) -> bool {
+    let octets: Option<[u8; 4]> = octets.and_then(|octets| octets.try_into().ok());
+    let Some(addr) = octets.map(|octets| IpAddr::V4(octets.into())) else {
+        return false;
+    };
+    let mut addresses = cx
+        .view
+        .interfaces
+        .iter()
+        .flat_map(|interface| &interface.addresses);
+    addresses.any(|own| own.addr == addr)
+}
+
+/// Milliseconds, with the bit set that says: not since midnight UT (RFC 791 section 3.1). The stack
+/// knows no date.
+fn time_of_day(now: Instant) -> [u8; 4] {
+    const NOT_SINCE_MIDNIGHT: u32 = 1 << 31;
+    (now.as_millis() as u32 | NOT_SINCE_MIDNIGHT).to_be_bytes()
+}

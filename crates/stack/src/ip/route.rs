@@ -18,7 +18,7 @@ use crate::sysctl::ConfKnob;
 pub(crate) fn route(cx: &mut Context<'_>, batch: &mut [Packet]) {
     route_family::<V4>(cx, batch);
     route_family::<V6>(cx, batch);
-    check_options(cx, batch);
+    check_options(batch);
 }
 
 /// The packets of one family: first what needs no route, then all lookups at once, then decisions.
@@ -163,13 +163,13 @@ fn to_forward<F: Family>(cx: &Context<'_>, packet: &Packet) -> Verdict {
 
 /// IPv4 options are looked at once the packet is known to go somewhere (Linux's `ip_rcv_options`):
 /// a martian with bad options gets no answer.
-fn check_options(cx: &mut Context<'_>, batch: &mut [Packet]) {
+fn check_options(batch: &mut [Packet]) {
     let is_wanted = |packet: &Packet| matches!(packet.verdict, Verdict::Deliver | Verdict::Forward);
     for packet in batch
         .iter_mut()
         .filter(|packet| packet.has_options && is_wanted(packet))
     {
-        match options::check(cx, packet) {
+        match options::check(packet) {
             Verdict::Undecided => {}
             verdict => packet.verdict = verdict,
         }

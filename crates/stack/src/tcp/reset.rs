@@ -25,18 +25,31 @@ pub(super) fn answer_closed_port<F: Family>(
         return;
     }
     let link = peer.is_on_link_by_definition().then_some(segment.iif);
-    let Ok(route) = transmit::route_output::<F>(cx, peer, Some(local), link) else { return };
-    let l4_len = segment.total_len().saturating_sub(usize::from(segment.l4_offset));
+    let Ok(route) = transmit::route_output::<F>(cx, peer, Some(local), link) else {
+        return;
+    };
+    let l4_len = segment
+        .total_len()
+        .saturating_sub(usize::from(segment.l4_offset));
     let mut reset = reset_for(header, l4_len.saturating_sub(header.header_len()));
     let mut sum = F::pseudo_header(local, peer, protocol::TCP, TcpHeader::LEN);
     sum.add_bytes(reset.as_bytes());
     reset.checksum = sum.finish().into();
 
-    let Some(mut packet) = cx.core.alloc() else { return };
-    let Some(bytes) = packet.put(TcpHeader::LEN) else { return cx.core.consume(packet) };
+    let Some(mut packet) = cx.core.alloc() else {
+        return;
+    };
+    let Some(bytes) = packet.put(TcpHeader::LEN) else {
+        return cx.core.consume(packet);
+    };
     bytes.copy_from_slice(reset.as_bytes());
     let tos = F::traffic_class(segment) & !ECN_MASK;
-    let ip = IpParams { protocol: protocol::TCP, ttl: None, tos, dont_fragment: true };
+    let ip = IpParams {
+        protocol: protocol::TCP,
+        ttl: None,
+        tos,
+        dont_fragment: true,
+    };
     if transmit::send::<F>(cx, packet, &route, &ip).is_ok() {
         cx.core.count(Counter::TcpOutSegs);
         cx.core.count(Counter::TcpOutRsts);
@@ -53,7 +66,9 @@ fn reset_for(segment: &TcpHeader, payload: usize) -> TcpHeader {
     let flag = |flag| u32::from(segment.flags & flag != 0);
     // A segment is shorter than 2^16 bytes, or than 2^32 if it stands for many.
     let payload = u32::try_from(payload).unwrap_or(u32::MAX);
-    let len = payload.wrapping_add(flag(FLAG_SYN)).wrapping_add(flag(FLAG_FIN));
+    let len = payload
+        .wrapping_add(flag(FLAG_SYN))
+        .wrapping_add(flag(FLAG_FIN));
     let ack = segment.seq.get().wrapping_add(len);
     TcpHeader::new(src_port, dst_port, 0, ack, FLAG_RST | FLAG_ACK)
 }
@@ -83,7 +98,10 @@ mod tests {
             }
             for flags in [FLAG_ACK, FLAG_SYN | FLAG_ACK, FLAG_FIN | FLAG_ACK] {
                 let reset = reset_for(&TcpHeader::new(40_000, 80, 5, seq, flags), 9);
-                assert_eq!((reset.seq.get(), reset.ack.get(), reset.flags), (seq, 0, FLAG_RST));
+                assert_eq!(
+                    (reset.seq.get(), reset.ack.get(), reset.flags),
+                    (seq, 0, FLAG_RST)
+                );
             }
         }
     }

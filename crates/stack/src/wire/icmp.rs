@@ -25,7 +25,12 @@ impl IcmpHeader {
 
     /// A header, its checksum still to be filled.
     pub fn new(kind: u8, code: u8, rest: u32) -> Self {
-        Self { kind, code, checksum: 0.into(), rest: rest.into() }
+        Self {
+            kind,
+            code,
+            checksum: 0.into(),
+            rest: rest.into(),
+        }
     }
 }
 

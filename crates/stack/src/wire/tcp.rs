@@ -9,8 +9,12 @@ pub const FLAG_FIN: u8 = 0x01;
 pub const FLAG_SYN: u8 = 0x02;
 /// RST: reset the connection.
 pub const FLAG_RST: u8 = 0x04;
+/// PSH: hand the data to the reader at once.
+pub const FLAG_PSH: u8 = 0x08;
 /// ACK: the acknowledgement field counts.
 pub const FLAG_ACK: u8 = 0x10;
+/// CWR: the congestion window was reduced (RFC 3168 section 6.1.2).
+pub const FLAG_CWR: u8 = 0x80;
 
 /// The fixed 20 bytes; options follow up to [`Self::header_len`].
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]

@@ -1,6 +1,5 @@
 //! The pool, which all share under a lock, and the caches in front of it.
 
-use std::mem::take;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -86,11 +85,12 @@ unsafe impl<M> Send for Cache<M> {}
 impl<M: Copy + Default + Send + 'static> Cache<M> {
     /// A fresh buffer: no data, [`HEADROOM`] bytes in front, default metadata,
     /// no fragments. `None` when the pool is empty.
+    #[inline]
     pub fn alloc(&mut self) -> Option<Buf<M>> {
-        if self.slots.is_empty() {
-            self.shared.take(BULK, &mut self.slots);
-        }
-        let slot = self.slots.pop()?;
+        let slot = match self.slots.pop() {
+            Some(slot) => slot,
+            None => self.refill()?,
+        };
         // SAFETY: free slots are carved, linked to nothing and belong to the
         // cache, which gives this one away here.
         let mut buf = unsafe { Buf::from_slot(slot) };
@@ -100,11 +100,19 @@ impl<M: Copy + Default + Send + 'static> Cache<M> {
         head.meta = M::default();
         Some(buf)
     }
+
+    #[cold]
+    #[inline(never)]
+    fn refill(&mut self) -> Option<NonNull<Slot<M>>> {
+        self.shared.take(BULK, &mut self.slots);
+        self.slots.pop()
+    }
 }
 
 impl<M> Cache<M> {
     /// Takes back a buffer with its fragments. Those of another pool go home
     /// to their own.
+    #[inline]
     pub fn free(&mut self, buf: Buf<M>) {
         let mut rest = Some(buf);
         while let Some(mut buf) = rest {
@@ -113,15 +121,21 @@ impl<M> Cache<M> {
                 self.slots.push(buf.into_slot());
             }
             if self.slots.len() > CACHE_MAX {
-                // The oldest go, the warmest stay.
-                self.shared.give(self.slots.drain(..BULK));
+                self.spill();
             }
         }
     }
 
     /// Gives everything back to the pool.
     pub fn flush(&mut self) {
-        self.shared.give(take(&mut self.slots));
+        self.shared.give(self.slots.drain(..));
+    }
+
+    /// Gives back the oldest, for the warmest to stay.
+    #[cold]
+    #[inline(never)]
+    fn spill(&mut self) {
+        self.shared.give(self.slots.drain(..BULK));
     }
 }
 
@@ -136,6 +150,8 @@ impl<M> Drop for Cache<M> {
 /// # Safety
 ///
 /// The caller owns the slot and leaves it; it is linked to nothing.
+#[cold]
+#[inline(never)]
 pub(super) unsafe fn give_back<M>(slot: NonNull<Slot<M>>) {
     // SAFETY: a slot that is out keeps its pool alive, and so its chunk.
     let shared = unsafe { Chunk::owner(slot) };
@@ -255,3 +271,6 @@ fn next_id() -> u32 {
     let id = NEXT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |id| id.checked_add(1));
     id.expect("2^32 pools were made")
 }
+
+#[cfg(test)]
+mod tests;

@@ -204,7 +204,10 @@ fn inbound_address<F: Family>(cx: &Context<'_>, about: &Packet) -> Option<F::Add
         return None;
     }
     let interface = cx.view.interfaces.get(about.iif)?;
-    interface.addresses.iter().find_map(|own| F::from_ip(own.addr))
+    interface
+        .addresses
+        .iter()
+        .find_map(|own| F::from_ip(own.addr))
 }
 
 /// Builds the message with as much of `about` behind it as may be, and sends it.
@@ -268,7 +271,12 @@ pub(super) fn send<F: Family>(
     tos: u8,
     ttl: Option<u8>,
 ) {
-    let ip = IpParams { protocol: F::ICMP, ttl, tos, dont_fragment: false };
+    let ip = IpParams {
+        protocol: F::ICMP,
+        ttl,
+        tos,
+        dont_fragment: false,
+    };
     match transmit::send::<F>(cx, message, route, &ip) {
         Ok(()) => count::sent::<F>(cx, kind),
         Err(_) => count::out_error::<F>(cx),

@@ -129,7 +129,8 @@ impl RateLimiter {
     /// Whether a message could leave as far as all together are concerned: asked first, so that a
     /// flood costs the hosts no tokens.
     fn has_global(&self, rate: &Rate, now: Instant) -> bool {
-        self.after_global(self.global.load(Relaxed), rate, now).is_some()
+        self.after_global(self.global.load(Relaxed), rate, now)
+            .is_some()
     }
 
     fn take_global(&self, rate: &Rate, now: Instant) -> bool {
@@ -142,7 +143,12 @@ impl RateLimiter {
     fn after_global(&self, full_at: u64, rate: &Rate, now: Instant) -> Option<u64> {
         let interval = 1_000_000_000_u64.checked_div(rate.per_second)?;
         let held_back = (self.hash(full_at) % 3).min(rate.burst.saturating_sub(1));
-        take(full_at, now.as_nanos(), interval, rate.burst.saturating_sub(held_back))
+        take(
+            full_at,
+            now.as_nanos(),
+            interval,
+            rate.burst.saturating_sub(held_back),
+        )
     }
 
     fn take_host(&self, purpose: Purpose, host: IpAddr, interval: Duration, now: Instant) -> bool {
@@ -152,17 +158,31 @@ impl RateLimiter {
         }
         let hash = self.hash((purpose, host));
         let tag = hash >> MILLIS_BITS;
-        #[expect(clippy::cast_possible_truncation, reason = "reduced to the table's size")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "reduced to the table's size"
+        )]
         let set = hash as usize % SETS;
-        let Some(set) = self.hosts.get(set) else { return true };
+        let Some(set) = self.hosts.get(set) else {
+            return true;
+        };
         loop {
-            let Some((bucket, seen)) = find(set, tag) else { return true };
-            let full_at = if seen >> MILLIS_BITS == tag { seen & MILLIS_MASK } else { 0 };
+            let Some((bucket, seen)) = find(set, tag) else {
+                return true;
+            };
+            let full_at = if seen >> MILLIS_BITS == tag {
+                seen & MILLIS_MASK
+            } else {
+                0
+            };
             let Some(full_at) = take(full_at, now.as_millis(), interval, HOST_BURST) else {
                 return false;
             };
             let taken = tag << MILLIS_BITS | full_at.min(MILLIS_MASK);
-            if bucket.compare_exchange(seen, taken, Relaxed, Relaxed).is_ok() {
+            if bucket
+                .compare_exchange(seen, taken, Relaxed, Relaxed)
+                .is_ok()
+            {
                 return true;
             }
         }
@@ -189,7 +209,11 @@ fn take(full_at: u64, now: u64, interval: u64, burst: u64) -> Option<u64> {
     let capacity = interval.saturating_mul(burst);
     // A bucket far emptier than this one can be was filled more slowly: the knob was changed.
     let is_of_another_rate = full_at > now.saturating_add(capacity.saturating_mul(2));
-    let full_at = if is_of_another_rate { now } else { full_at.max(now) };
+    let full_at = if is_of_another_rate {
+        now
+    } else {
+        full_at.max(now)
+    };
     let full_at = full_at.saturating_add(interval);
     (full_at - now <= capacity).then_some(full_at)
 }
@@ -255,9 +279,8 @@ mod tests {
     #[test]
     fn a_bucket_of_a_slower_rate_does_not_stay_empty() {
         let limiter = limiter();
-        let take = |interval, millis| {
-            limiter.take_host(Purpose::Message, host(1), interval, at(millis))
-        };
+        let take =
+            |interval, millis| limiter.take_host(Purpose::Message, host(1), interval, at(millis));
         while take(1_000 * SECOND, 0) {}
         assert!(take(SECOND, 1));
     }
@@ -265,7 +288,10 @@ mod tests {
     #[test]
     fn all_together_keep_to_rate_and_burst() {
         let limiter = limiter();
-        let rate = Rate { per_second: 100, burst: 50 };
+        let rate = Rate {
+            per_second: 100,
+            burst: 50,
+        };
         let take = |millis| {
             let has = limiter.has_global(&rate, at(millis));
             assert_eq!(has, limiter.take_global(&rate, at(millis)));
@@ -280,9 +306,24 @@ mod tests {
     #[test]
     fn a_rate_of_nothing_lets_nothing_through_and_a_burst_of_one_works() {
         let limiter = limiter();
-        assert!(!limiter.take_global(&Rate { per_second: 0, burst: 50 }, at(9)));
-        assert!(!limiter.take_global(&Rate { per_second: 50, burst: 0 }, at(9)));
-        let rate = Rate { per_second: 1, burst: 1 };
+        assert!(!limiter.take_global(
+            &Rate {
+                per_second: 0,
+                burst: 50
+            },
+            at(9)
+        ));
+        assert!(!limiter.take_global(
+            &Rate {
+                per_second: 50,
+                burst: 0
+            },
+            at(9)
+        ));
+        let rate = Rate {
+            per_second: 1,
+            burst: 1,
+        };
         let taken = (0..10).filter(|second| limiter.take_global(&rate, at(second * 1_000)));
         assert_eq!(taken.count(), 10);
     }
@@ -291,7 +332,10 @@ mod tests {
     fn far_times_do_not_overflow() {
         let limiter = limiter();
         let end = Instant::from_nanos(u64::MAX);
-        let rate = Rate { per_second: 1, burst: u64::MAX };
+        let rate = Rate {
+            per_second: 1,
+            burst: u64::MAX,
+        };
         limiter.take_global(&rate, end);
         limiter.take_host(Purpose::Message, host(1), Duration::MAX, end);
         assert_eq!(take(u64::MAX, u64::MAX, u64::MAX, u64::MAX), Some(u64::MAX));

@@ -63,7 +63,9 @@ fn parse_quote<F: Family>(quote: &[u8], iif: u32) -> Option<(u8, Quoted<F>)> {
         return None;
     }
     let transport = quote.get(headers.offset..headers.offset + TRANSPORT_QUOTE)?;
-    let [s0, s1, d0, d1, ..] = transport else { return None };
+    let [s0, s1, d0, d1, ..] = transport else {
+        return None;
+    };
     let quoted = Quoted {
         iif,
         local: F::from_ip(headers.src)?,
@@ -101,9 +103,7 @@ fn socket_error_v4(kind: u8, code: u8) -> Option<SocketError> {
         (v4::DEST_UNREACH, v4::UNREACH_PORT) => SocketError::ConnectionRefused,
         (v4::DEST_UNREACH, v4::UNREACH_FRAG_NEEDED) => SocketError::MessageTooLong,
         (v4::DEST_UNREACH, 6 | 9) => SocketError::NetworkProhibited,
-        (v4::DEST_UNREACH, 7 | 8 | 10 | v4::UNREACH_PROHIBITED..=15) => {
-            SocketError::HostProhibited
-        }
+        (v4::DEST_UNREACH, 7 | 8 | 10 | v4::UNREACH_PROHIBITED..=15) => SocketError::HostProhibited,
         (v4::TIME_EXCEEDED, _) => SocketError::HostUnreachable,
         (v4::PARAMETER_PROBLEM, _) => SocketError::ProtocolError,
         _ => return None,

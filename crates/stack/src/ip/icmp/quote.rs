@@ -130,10 +130,16 @@ mod tests {
         let cases = [
             (v6(17, &[]), Some((17, 40, 6, false, true))),
             (v6(0, &options), Some((17, 48, 40, false, true))),
-            (v6(0, &[then_options(60, 0), options].concat()), Some((17, 56, 48, false, true))),
+            (
+                v6(0, &[then_options(60, 0), options].concat()),
+                Some((17, 56, 48, false, true)),
+            ),
             (v6(44, &first_fragment), Some((17, 48, 40, true, true))),
             (v6(44, &later_fragment), Some((58, 48, 40, true, false))),
-            (v6(44, &[59, 0, 0, 0, 0, 0, 0, 9]), Some((59, 48, 40, false, true))),
+            (
+                v6(44, &[59, 0, 0, 0, 0, 0, 0, 9]),
+                Some((59, 48, 40, false, true)),
+            ),
             // The chain is cut.
             (v6(0, &[]), None),
             (v6(0, &[17]), None),
@@ -143,8 +149,15 @@ mod tests {
             (V6[..39].to_vec(), None),
         ];
         for (packet, expected) in cases {
-            let found = Headers::parse(IpVersion::V6, &packet)
-                .map(|h| (h.protocol, h.offset, h.protocol_at(), h.is_fragment, h.is_first));
+            let found = Headers::parse(IpVersion::V6, &packet).map(|h| {
+                (
+                    h.protocol,
+                    h.offset,
+                    h.protocol_at(),
+                    h.is_fragment,
+                    h.is_first,
+                )
+            });
             assert_eq!(found, expected, "{packet:02x?}");
         }
     }

@@ -17,7 +17,11 @@ pub(crate) fn receive<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
     count::received::<F>(cx);
     let Some(header) = verified_header::<F>(&mut packet) else {
         let is_short = packet.total_len() < usize::from(packet.l4_offset) + IcmpHeader::LEN;
-        let reason = if is_short { DropReason::IcmpInvalid } else { DropReason::IcmpCsum };
+        let reason = if is_short {
+            DropReason::IcmpInvalid
+        } else {
+            DropReason::IcmpCsum
+        };
         return cx.drop(packet, reason);
     };
     count::received_type::<F>(cx, header.kind);

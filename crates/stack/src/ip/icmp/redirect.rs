@@ -52,7 +52,9 @@ fn redirect_v4(cx: &mut Context<'_>, about: &Packet, gateway: Ipv4Addr) {
 
 fn redirect_v6(cx: &mut Context<'_>, about: &Packet, target: Ipv6Addr) {
     let (peer, dst) = (V6::src(about), V6::dst(about));
-    let Some(src) = link_local_address(cx, about.iif) else { return };
+    let Some(src) = link_local_address(cx, about.iif) else {
+        return;
+    };
     if target != dst && !target.is_unicast_link_local() {
         return;
     }
@@ -94,12 +96,7 @@ impl MessageV6 {
         let option = [REDIRECTED_HEADER, units, 0, 0, 0, 0, 0, 0];
         let mut bytes = [0; Self::LEN];
         let header = IcmpHeader::new(v6::REDIRECT, 0, 0);
-        let parts = [
-            header.as_bytes(),
-            &target.octets(),
-            &dst.octets(),
-            &option,
-        ];
+        let parts = [header.as_bytes(), &target.octets(), &dst.octets(), &option];
         for (byte, part) in bytes.iter_mut().zip(parts.into_iter().flatten()) {
             *byte = *part;
         }

@@ -47,7 +47,10 @@ pub(super) fn timestamp<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
             header.kind = v4::TIMESTAMP_REPLY;
             header.checksum = 0.into();
         }
-        let received_and_sent = message.data_mut().get_mut(IcmpHeader::LEN + 4..).unwrap_or_default();
+        let received_and_sent = message
+            .data_mut()
+            .get_mut(IcmpHeader::LEN + 4..)
+            .unwrap_or_default();
         for time in received_and_sent.chunks_mut(4) {
             time.copy_from_slice(&non_standard_time(now));
         }
@@ -77,10 +80,17 @@ fn reply<F: Family>(
     if !packet.pull(usize::from(packet.l4_offset)) {
         return cx.drop(packet, DropReason::IcmpInvalid);
     }
-    *packet = Meta { version: F::VERSION, ..Meta::default() };
+    *packet = Meta {
+        version: F::VERSION,
+        ..Meta::default()
+    };
     let len = packet.total_len();
     let asked = Ends { src, dst, len };
-    let answered = Ends { src: route.src, dst: route.dst, len };
+    let answered = Ends {
+        src: route.src,
+        dst: route.dst,
+        len,
+    };
     rewrite(&mut packet, asked, answered);
     error::send::<F>(cx, packet, kind, &route, tos, None);
 }
@@ -111,7 +121,9 @@ fn sum_of<F: Family>(ends: Ends<F>) -> Checksum {
 /// Changes the type, and the checksum by the difference (RFC 1624), so that a payload which this
 /// host damaged does not get a checksum that says it is right.
 fn turn_round(message: &mut Packet, kind: u8, asked: Checksum, answered: Checksum) {
-    let Ok((header, _)) = IcmpHeader::mut_from_prefix(message.data_mut()) else { return };
+    let Ok((header, _)) = IcmpHeader::mut_from_prefix(message.data_mut()) else {
+        return;
+    };
     let before = u16::from_be_bytes([header.kind, header.code]);
     header.kind = kind;
     let after = u16::from_be_bytes([header.kind, header.code]);
