@@ -8,7 +8,7 @@ use crate::core::Context;
 use crate::counters::{IpMib, MIB_V4, MIB_V6};
 use crate::fib::{self, Address};
 use crate::interface::LOOPBACK;
-use crate::ip::{ext_headers, options, reassembly};
+use crate::ip::{ext_headers, reassembly};
 use crate::packet::{IpVersion, Packet};
 use crate::stack::{Generations, Stack, View};
 use crate::sysctl::{ConfKnob, Knob};
@@ -149,16 +149,11 @@ impl Family for V4 {
     }
 
     fn local_in(cx: &mut Context<'_>, packet: Packet) -> Option<Packet> {
-        let mut packet = if packet.is_fragment {
-            reassembly::defrag(cx, packet)?
+        if packet.is_fragment {
+            reassembly::local_in_v4(cx, packet)
         } else {
-            packet
-        };
-        if packet.has_options {
-            let own = Self::dst(&packet);
-            options::record(cx, &mut packet, own);
+            Some(packet)
         }
-        Some(packet)
     }
 
     fn push_header(
