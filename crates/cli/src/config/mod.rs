@@ -20,6 +20,7 @@ use toml::de::{DeTable, DeValue};
 
 pub(crate) use device::{Device, Impair, Kind, Pcap, Speed, Tun};
 pub(crate) use problem::{ConfigError, Problem, Source};
+pub(crate) use reader::suggestion;
 use reader::{Table, Value, unexpected};
 pub(crate) use routing::{Route, Rule, RuleAction};
 pub(crate) use traffic::{Mix, Traffic};
