@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::signals;
 use crate::config::{self, Config, Kind};
-use crate::daemon::{self, Daemon, Knob, Report, Totals};
+use crate::daemon::{self, Daemon, Knob, Report};
 
 /// What runs without a file.
 const LIFE: &str = include_str!("../../../../examples/life.toml");

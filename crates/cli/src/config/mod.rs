@@ -178,7 +178,7 @@ impl Config {
         let found = self.devices.iter().find(|device| device.name == *name);
         found.ok_or_else(|| {
             let names: Vec<&str> = self.devices.iter().map(|d| d.name.get_ref().as_str()).collect();
-            let help = match reader::suggestion(name.get_ref(), &names) {
+            let help = match suggestion(name.get_ref(), &names) {
                 Some(meant) => format!("did you mean \"{meant}\"?"),
                 None if names.is_empty() => "there are no devices".to_owned(),
                 None => format!("the devices are: {}", names.join(", ")),

@@ -138,7 +138,7 @@ impl<'a, 'i> Table<'a, 'i> {
 }
 
 /// The word that was probably meant.
-pub(super) fn suggestion<'w>(word: &str, words: &[&'w str]) -> Option<&'w str> {
+pub(crate) fn suggestion<'w>(word: &str, words: &[&'w str]) -> Option<&'w str> {
     let likeness = |candidate: &str| strsim::jaro_winkler(word, candidate);
     let best = words.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
     best.copied().filter(|best| likeness(best) >= ALIKE)

@@ -1,16 +1,15 @@
 //! Opens the devices of a configuration.
 
-use std::net::IpAddr;
+use std::fmt::Display;
+use std::io;
 
 use forebay::device::Device;
+use forebay::device::pcap::{Pace, PcapConfig, PcapDevice};
 use forebay::device::port::{Port, PortConfig, PortDevice, port};
 use forebay::device::tun::{Tun, TunConfig, TunDevice};
+use forebay::netif::Netlink;
 
-use crate::config::{self, Kind, Problem};
-
-/// The MTU of a device whose configuration names none: Ethernet's, and that of the kernel's TUN
-/// devices.
-const MTU: u32 = 1_500;
+use crate::config::{self, Kind, Pcap, Problem, Speed};
 
 /// What devices are made of.
 pub(super) enum Devices {
@@ -46,11 +45,12 @@ impl Devices {
     }
 
     pub(super) fn open(&mut self, device: &config::Device) -> Result<Box<dyn Device>, Problem> {
-        let mtu = device.mtu.unwrap_or(MTU);
+        let mtu = device.mtu.unwrap_or_else(|| default_mtu(&device.kind));
         let Self::Real { exec, ports } = self else {
             return Ok(Box::new(wire(mtu).0));
         };
         let opened: Box<dyn Device> = match &device.kind {
+            Kind::Pcap(pcap) => Box::new(open_pcap(device, pcap, mtu)?),
             Kind::Wire(_) => {
                 let (near, far) = wire(mtu);
                 ports.push((device.name.get_ref().clone(), far));
@@ -67,6 +67,62 @@ impl Devices {
         };
         Ok(opened)
     }
+}
+
+/// The MTU of a device whose configuration names none.
+fn default_mtu(kind: &Kind) -> u32 {
+    match kind {
+        // Captures have packets that were still to be segmented.
+        Kind::Pcap(_) => 65_535,
+        // Ethernet's, and that of the kernel's TUN devices.
+        Kind::Tun(_) | Kind::Exec(_) | Kind::Wire(_) => 1_500,
+    }
+}
+
+fn open_tun(device: &config::Device, tun: &config::Tun, mtu: u32) -> Result<TunDevice, Problem> {
+    let config = TunConfig {
+        name: device.name.get_ref().clone(),
+        queues: tun.queues,
+        offload: tun.offload,
+    };
+    let opened = TunDevice::open(&config, mtu).map_err(|error| cannot_open(device, error))?;
+    if !tun.peer_addresses.is_empty() {
+        let set_up = set_up_peer(opened.name(), tun, mtu);
+        set_up.map_err(|error| cannot_open(device, format!("the kernel's end: {error}")))?;
+    }
+    Ok(opened)
+}
+
+/// Brings the kernel's end up. Without addresses for it that is left to who looks after the
+/// kernel.
+fn set_up_peer(name: &str, tun: &config::Tun, mtu: u32) -> io::Result<()> {
+    let mut netlink = Netlink::open()?;
+    let index = netlink.index(name)?;
+    netlink.set_mtu(index, mtu)?;
+    netlink.set_up(index)?;
+    for address in &tun.peer_addresses {
+        netlink.add_address(index, address.get_ref().addr, address.get_ref().len)?;
+    }
+    Ok(())
+}
+
+fn open_pcap(device: &config::Device, pcap: &Pcap, mtu: u32) -> Result<PcapDevice, Problem> {
+    let config = PcapConfig {
+        input: pcap.read.clone(),
+        output: pcap.write.clone(),
+        pace: match pcap.speed {
+            Speed::Times(speed) => Pace::Recorded { speed },
+            Speed::Max => Pace::Unpaced,
+        },
+        passes: if pcap.repeat { None } else { Some(1) },
+        mtu,
+    };
+    PcapDevice::open(&config).map_err(|error| cannot_open(device, error))
+}
+
+fn cannot_open(device: &config::Device, error: impl Display) -> Problem {
+    let name = &device.name;
+    Problem::new(name.span(), format!("cannot open {}: {error}", name.get_ref()))
 }
 
 /// A wire's two ends: the far one in the hands of this process.
