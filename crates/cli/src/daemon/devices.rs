@@ -2,14 +2,16 @@
 
 use std::fmt::Display;
 use std::io;
+use std::num::NonZeroU64;
 
 use forebay::device::Device;
+use forebay::device::impair::{ImpairConfig, Impaired, Impairment};
 use forebay::device::pcap::{Pace, PcapConfig, PcapDevice};
 use forebay::device::port::{Port, PortConfig, PortDevice, port};
 use forebay::device::tun::{Tun, TunConfig, TunDevice};
 use forebay::netif::Netlink;
 
-use crate::config::{self, Kind, Pcap, Problem, Speed};
+use crate::config::{self, Impair, Kind, Pcap, Problem, Speed};
 
 /// What devices are made of.
 pub(super) enum Devices {
@@ -65,7 +67,29 @@ impl Devices {
                 Box::new(TunDevice::new(exec.take().ok_or_else(refusal)?, mtu, tun.offload))
             }
         };
-        Ok(opened)
+        Ok(match &device.impair {
+            Some(impair) => Box::new(Impaired::new(opened, &impairment(impair))),
+            None => opened,
+        })
+    }
+}
+
+/// The same in both directions.
+fn impairment(impair: &Impair) -> ImpairConfig {
+    let impairment = Impairment {
+        loss: impair.loss.fraction,
+        delay: impair.delay,
+        jitter: impair.jitter,
+        reorder: impair.reorder.fraction,
+        duplicate: impair.duplicate.fraction,
+        corrupt: impair.corrupt.fraction,
+        rate: impair.rate.and_then(|rate| NonZeroU64::new(rate.0)),
+        ..Impairment::default()
+    };
+    ImpairConfig {
+        receive: impairment,
+        transmit: impairment,
+        seed: impair.seed,
     }
 }
 

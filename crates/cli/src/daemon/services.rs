@@ -12,6 +12,9 @@ use crate::config::{Config, Problem, ServiceKind};
 /// Room for the longest datagram.
 const LONGEST: usize = 65_535;
 
+/// Ports below are servers' (RFC 6335 section 6).
+const FIRST_CLIENT_PORT: u16 = 1_024;
+
 /// A service with its socket.
 pub(super) struct Bound {
     kind: ServiceKind,
@@ -57,27 +60,30 @@ impl Bound {
         loop {
             // An error is one that an ICMP message brought, about an answer of ours: no reason to
             // end, and nobody to tell.
-            let Ok((len, from)) = self.socket.recv_from(&mut buf) else {
+            let Ok((len, from, to)) = self.socket.recv_from_to(&mut buf) else {
                 continue;
             };
             let datagram = buf.get(..len).unwrap_or_default();
-            self.answer(datagram, from);
+            self.answer(datagram, from, to);
         }
     }
 
-    /// What does not go out is lost, as UDP may lose it.
-    fn answer(&self, datagram: &[u8], from: SocketAddr) {
-        match self.kind {
-            // Two servers could keep each other busy for ever: CERT CA-1996-01.
-            ServiceKind::Echo if from.port() < 1_024 => {}
-            ServiceKind::Echo => drop(self.socket.send_to(datagram, from)),
-            ServiceKind::Discard => {}
-            ServiceKind::Daytime if from.port() < 1_024 => {}
+    /// Answers from the address that was asked, which is not the nearest to the client where there
+    /// are several. What does not go out is lost, as UDP may lose it.
+    fn answer(&self, datagram: &[u8], client: SocketAddr, own: SocketAddr) {
+        // Two servers could keep each other busy for ever (CERT advisory CA-1996-01).
+        if client.port() < FIRST_CLIENT_PORT {
+            return;
+        }
+        let sent = match self.kind {
+            ServiceKind::Discard => return,
+            ServiceKind::Echo => self.socket.send_from_to(datagram, own, client),
             ServiceKind::Daytime => {
                 let line = daytime(SystemTime::now());
-                drop(self.socket.send_to(line.as_bytes(), from));
+                self.socket.send_from_to(line.as_bytes(), own, client)
             }
-        }
+        };
+        drop(sent);
     }
 }
 
