@@ -6,9 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 /// An IPv4 or IPv6 address as a string of bits, most significant first.
-pub trait Address:
-    Copy + Ord + Hash + Debug + Display + FromStr + Send + Sync + Unpin + 'static
-{
+pub trait Address: Copy + Ord + Hash + Debug + Display + FromStr + Send + Sync + 'static {
     /// Bits in an address: 32 or 128.
     const BITS: u8;
 
@@ -32,8 +30,12 @@ pub trait Address:
     /// The address with these low [`BITS`](Self::BITS) bits; higher ones are ignored.
     fn from_u128(bits: u128) -> Self;
 
-    /// The octet `index` places from the front, 0 past the end.
+    /// The octet `index` places from the front, counted around: a lookup asks for no octet past
+    /// the end, and this says so to the compiler without a branch.
     fn octet(self, index: usize) -> u8;
+
+    /// The bits that are set in both.
+    fn and(self, mask: Self) -> Self;
 
     /// A fold into 64 bits, for hashing where nobody can gain from collisions.
     fn fold(self) -> u64;
@@ -46,11 +48,15 @@ pub trait Address:
     /// unicast (RFC 4291 section 2.5.6).
     fn is_on_link_by_definition(self) -> bool;
 
+    /// The address whose first `len` bits are set.
+    fn mask(len: u8) -> Self {
+        let host_bits = u32::from(Self::BITS.saturating_sub(len));
+        Self::from_u128(u128::MAX.checked_shl(host_bits).unwrap_or(0))
+    }
+
     /// The address with all but its first `len` bits zero.
     fn masked(self, len: u8) -> Self {
-        let host_bits = u32::from(Self::BITS.saturating_sub(len));
-        let host_mask = 1u128.checked_shl(host_bits).unwrap_or(0).wrapping_sub(1);
-        Self::from_u128(self.to_u128() & !host_mask)
+        self.and(Self::mask(len))
     }
 }
 
@@ -71,7 +77,12 @@ impl Address for Ipv4Addr {
 
     #[inline]
     fn octet(self, index: usize) -> u8 {
-        self.octets().get(index).copied().unwrap_or(0)
+        self.octets()[index % 4]
+    }
+
+    #[inline]
+    fn and(self, mask: Self) -> Self {
+        Ipv4Addr::from(u32::from(self) & u32::from(mask))
     }
 
     #[inline]
@@ -88,13 +99,6 @@ impl Address for Ipv4Addr {
 
     fn is_on_link_by_definition(self) -> bool {
         false
-    }
-
-    #[inline]
-    fn masked(self, len: u8) -> Self {
-        let host_bits = Ipv4Addr::BITS.saturating_sub(u32::from(len));
-        let network_mask = u32::MAX.checked_shl(host_bits).unwrap_or(0);
-        Ipv4Addr::from(u32::from(self) & network_mask)
     }
 }
 
@@ -115,7 +119,12 @@ impl Address for Ipv6Addr {
 
     #[inline]
     fn octet(self, index: usize) -> u8 {
-        self.octets().get(index).copied().unwrap_or(0)
+        self.octets()[index % 16]
+    }
+
+    #[inline]
+    fn and(self, mask: Self) -> Self {
+        Ipv6Addr::from(u128::from(self) & u128::from(mask))
     }
 
     #[inline]
@@ -150,8 +159,8 @@ mod tests {
     }
 
     #[test]
-    fn octets_past_the_end_are_zero() {
+    fn octets_count_from_the_front() {
         let addr = Ipv4Addr::new(1, 2, 3, 4);
-        assert_eq!([0, 3, 4].map(|index| addr.octet(index)), [1, 4, 0]);
+        assert_eq!([0, 1, 2, 3].map(|index| addr.octet(index)), [1, 2, 3, 4]);
     }
 }

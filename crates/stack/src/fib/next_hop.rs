@@ -8,7 +8,8 @@
 //! A writer publishes a next hop *before* it stores the index into a lookup table (release). So a
 //! reader must load the table of next hops *after* it found the index (acquire): a table loaded
 //! earlier may lack it. [`NextHopReader`] is therefore made to keep no table: every
-//! [`get`](NextHopReader::get) loads the current one, and an index comes from nowhere but a lookup.
+//! [`get`](NextHopReader::get) loads the current one, [`get_many`](NextHopReader::get_many) loads
+//! it once for indexes already found, and an index comes from nowhere but a lookup.
 //!
 //! A freed index is given to another next hop only after a grace period, so that within one guard
 //! an index always means what it meant when it was found.
@@ -140,6 +141,19 @@ impl<'g, A: Address> NextHopReader<'g, A> {
     #[inline]
     pub(super) fn get(self, index: NextHopIndex) -> Option<&'g NextHop<A>> {
         in_chunks(self.table.chunks.read(self.guard), index)
+    }
+
+    /// The next hop of each entry of a lookup table, found under the same guard.
+    #[inline]
+    pub(super) fn get_many(
+        self,
+        entries: &[u32],
+    ) -> impl Iterator<Item = Option<(NextHopIndex, &'g NextHop<A>)>> {
+        let chunks = self.table.chunks.read(self.guard);
+        entries.iter().map(move |entry| {
+            let index = NextHopIndex::from_entry(*entry)?;
+            Some((index, in_chunks(chunks, index)?))
+        })
     }
 }
 

@@ -1,5 +1,7 @@
 //! The destinations that may end here: asked for every packet, before anything else.
 
+use std::collections::BTreeSet;
+
 use super::address::Address;
 use super::prefix::Prefix;
 
@@ -11,10 +13,15 @@ use super::prefix::Prefix;
 /// stays in a line or two. Collisions help nobody: all that a stranger chooses is which of our own
 /// slots is compared with.
 pub(super) struct OwnPrefixes<A> {
-    /// The lengths in use.
-    lens: Vec<u8>,
+    lengths: Vec<Length<A>>,
     /// A power of two of them, at least three quarters empty.
     slots: Box<[Option<Prefix<A>>]>,
+}
+
+/// A prefix length in use.
+struct Length<A> {
+    len: u8,
+    mask: A,
 }
 
 impl<A: Address> OwnPrefixes<A> {
@@ -30,12 +37,14 @@ impl<A: Address> OwnPrefixes<A> {
                 prefixes.push(*prefix);
             }
         }
-        let mut lens: Vec<u8> = prefixes.iter().map(Prefix::len).collect();
-        lens.sort_unstable_by(|a, b| b.cmp(a));
-        lens.dedup();
+        let lens: BTreeSet<u8> = prefixes.iter().map(Prefix::len).collect();
+        let length = |len| Length {
+            len,
+            mask: A::mask(len),
+        };
         let slots = (4 * prefixes.len()).next_power_of_two().max(8);
         let mut own = OwnPrefixes {
-            lens,
+            lengths: lens.into_iter().rev().map(length).collect(),
             slots: vec![None; slots].into_boxed_slice(),
         };
         for prefix in prefixes {
@@ -46,15 +55,15 @@ impl<A: Address> OwnPrefixes<A> {
 
     /// Bytes that it takes.
     pub(super) fn memory(&self) -> usize {
-        self.lens.len() + size_of_val(&*self.slots)
+        size_of_val(&*self.lengths) + size_of_val(&*self.slots)
     }
 
     /// Whether one of the prefixes holds `addr`.
     #[inline]
     pub(super) fn contains(&self, addr: A) -> bool {
-        self.lens
+        self.lengths
             .iter()
-            .any(|len| self.holds(Prefix::truncated(addr, *len)))
+            .any(|length| self.holds(Prefix::masked(addr, length.mask, length.len)))
     }
 
     #[inline]
@@ -89,7 +98,6 @@ impl<A: Address> OwnPrefixes<A> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
     use std::net::{Ipv4Addr, Ipv6Addr};
 
     use proptest::prelude::*;

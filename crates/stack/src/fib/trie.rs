@@ -12,7 +12,9 @@
 //! 16 and then bytes in IPv6. It takes 1 KiB a page, plus 256 bytes which only the writer reads.
 //!
 //! The default route is kept apart, since it would fill every word that no other route does: so
-//! changing it costs one store.
+//! changing it costs one store. A route to a /8 or longer changes at most the pages below 256
+//! words; only the few that are shorter still may touch a large part of a full table, which takes
+//! milliseconds.
 //!
 //! # Change under readers
 //! One writer (there is a lock) updates words in place with release stores; readers load them with
@@ -132,36 +134,46 @@ impl TrieReader<'_> {
         self.or_default(word)
     }
 
-    /// [`lookup`](Self::lookup) for up to [`BATCH`] addresses, level by level, so that the cache
-    /// misses of one level overlap. `values` gets as many results as there are addresses, if it
-    /// has room for them.
-    pub(super) fn lookup_many<A: Address>(self, addrs: &[A], values: &mut [u32]) {
+    /// [`lookup`](Self::lookup) for the first `count` addresses, level by level, so that the cache
+    /// misses of one level overlap.
+    pub(super) fn lookup_many<A: Address>(
+        self,
+        addrs: &[A; BATCH],
+        count: usize,
+        values: &mut [u32; BATCH],
+    ) {
         let arena = self.arena;
+        let count = count.min(BATCH);
         let mut places = [0; BATCH];
-        for (place, addr) in places.iter_mut().zip(addrs) {
+        for (place, addr) in places.iter_mut().zip(&addrs[..count]) {
             *place = arena.root_place(*addr);
             arena.prefetch(*place);
         }
-        // The lanes that have not come to a leaf yet, the first `pending` ones of the array.
+        // The lanes that have not come to a leaf yet are the first `pending` ones. (The remainders
+        // cost nothing and spare the compiler's checks.)
         let mut lanes: [u8; BATCH] = std::array::from_fn(|lane| lane as u8);
-        let mut pending = addrs.len().min(values.len()).min(BATCH);
+        let mut pending = count;
         let mut octet = arena.root_octets();
         while pending > 0 {
             let mut kept = 0;
             for i in 0..pending {
                 let lane = usize::from(lanes[i % BATCH]) % BATCH;
                 let word = arena.word(places[lane]);
+                values[lane] = word;
                 if let Some(page) = child_page(word) {
-                    places[lane] = page * PAGE + usize::from(addrs[lane].octet(octet));
-                    arena.prefetch(places[lane]);
+                    let place = page * PAGE + usize::from(addrs[lane].octet(octet));
+                    arena.prefetch(place);
+                    places[lane] = place;
                     lanes[kept % BATCH] = lane as u8;
                     kept += 1;
-                } else {
-                    values[lane] = self.or_default(word);
                 }
             }
             pending = kept;
             octet += 1;
+        }
+        let default = self.default.load(Ordering::Acquire);
+        for value in &mut values[..count] {
+            *value = if *value == 0 { default } else { *value };
         }
     }
 

@@ -213,29 +213,22 @@ impl<'g, A: Address> View<'g, A> {
         queries: &[Query<A>],
         results: &mut [Result<Resolved<'g, A>, LookupError>],
     ) {
+        // In bulk as if all were transit; for the few that may be our own, table local overrides.
+        let mut dsts = [A::UNSPECIFIED; BATCH];
+        for (dst, query) in dsts.iter_mut().zip(queries) {
+            *dst = query.dst;
+        }
         let mut entries = [0; BATCH];
+        tables.transit_entries(&dsts, queries.len(), &mut entries);
         for (entry, query) in entries.iter_mut().zip(queries) {
-            *entry = self.local_entry(tables, query);
+            match self.local_entry(tables, query) {
+                0 => {}
+                local => *entry = local,
+            }
         }
-        let mut transit = [A::UNSPECIFIED; BATCH];
-        let mut lanes = 0;
-        for (_, query) in entries
-            .iter()
-            .zip(queries)
-            .filter(|(entry, _)| **entry == 0)
-        {
-            transit[lanes] = query.dst;
-            lanes += 1;
-        }
-        let mut found = [0; BATCH];
-        tables.transit_entries(&transit[..lanes], &mut found);
-        let mut found = found.iter();
-        for (entry, result) in entries.iter().zip(results).take(queries.len()) {
-            let entry = match entry {
-                0 => found.next().unwrap_or(&0),
-                entry => entry,
-            };
-            *result = self.resolve(*entry);
+        let found = self.next_hops.get_many(&entries[..queries.len()]);
+        for (result, found) in results.iter_mut().zip(found) {
+            *result = judge(found);
         }
     }
 
@@ -283,16 +276,22 @@ impl<'g, A: Address> View<'g, A> {
 
     #[inline]
     fn resolve(&self, entry: u32) -> Result<Resolved<'g, A>, LookupError> {
-        let index = NextHopIndex::from_entry(entry).ok_or(LookupError::NoRoute)?;
-        let next_hop = self.next_hop(index).ok_or(LookupError::NoRoute)?;
-        match next_hop.kind {
-            RouteKind::Unicast | RouteKind::Local | RouteKind::Broadcast | RouteKind::Multicast => {
-                Ok(Resolved { index, next_hop })
-            }
-            RouteKind::Blackhole => Err(LookupError::Blackhole),
-            RouteKind::Unreachable => Err(LookupError::Unreachable),
-            RouteKind::Prohibit => Err(LookupError::Prohibit),
+        let index = NextHopIndex::from_entry(entry);
+        judge(index.and_then(|index| Some((index, self.next_hop(index)?))))
+    }
+}
+
+/// What a next hop means for the packet.
+#[inline]
+fn judge<A>(found: Option<(NextHopIndex, &NextHop<A>)>) -> Result<Resolved<'_, A>, LookupError> {
+    let (index, next_hop) = found.ok_or(LookupError::NoRoute)?;
+    match next_hop.kind {
+        RouteKind::Unicast | RouteKind::Local | RouteKind::Broadcast | RouteKind::Multicast => {
+            Ok(Resolved { index, next_hop })
         }
+        RouteKind::Blackhole => Err(LookupError::Blackhole),
+        RouteKind::Unreachable => Err(LookupError::Unreachable),
+        RouteKind::Prohibit => Err(LookupError::Prohibit),
     }
 }
 
@@ -306,12 +305,18 @@ impl DefaultTables<'_> {
         }
     }
 
-    fn transit_entries<A: Address>(&self, dsts: &[A], entries: &mut [u32]) {
+    fn transit_entries<A: Address>(
+        &self,
+        dsts: &[A; BATCH],
+        count: usize,
+        entries: &mut [u32; BATCH],
+    ) {
         if let Some(main) = self.main {
-            main.lookup_many(dsts, entries);
+            main.lookup_many(dsts, count, entries);
         }
         if let Some(default) = self.default {
-            for (dst, entry) in dsts.iter().zip(entries).filter(|(_, entry)| **entry == 0) {
+            let found = entries.iter_mut().zip(dsts).take(count);
+            for (entry, dst) in found.filter(|(entry, _)| **entry == 0) {
                 *entry = default.lookup(*dst);
             }
         }

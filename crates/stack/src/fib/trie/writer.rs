@@ -21,6 +21,9 @@ const WIDE_ROOT: usize = 256;
 /// larger part.
 const NARROW_MAX: usize = 256;
 
+/// So many pages may wait for their readers; with more, the writer waits too.
+const RETIRED_MAX: usize = 1024;
+
 /// Pages of a fresh trie: the root and room for a few routes.
 const FIRST_PAGES: usize = 4;
 
@@ -198,7 +201,11 @@ impl<A: Address> TrieWriter<A> {
         page
     }
 
+    /// A page that no reader knows. To bound what waits for readers, this may wait for them too.
     fn vacant_page(&mut self) -> usize {
+        if self.retired.len() > RETIRED_MAX {
+            self.domain.synchronize();
+        }
         while let Some((ticket, page)) = self.retired.front() {
             if !self.domain.elapsed(ticket) {
                 break;

@@ -168,7 +168,7 @@ fn is_unanswerable(headers: &Headers, packet: &[u8]) -> bool {
                     || (v4::TIMESTAMP..=v4::ADDRESS_MASK_REPLY).contains(&kind)
             })
         }
-        protocol::ICMPV6 if headers.version == IpVersion::V6 => match kind {
+        protocol::ICMPV6 if headers.version == IpVersion::V6 && headers.is_first => match kind {
             Some(kind) => kind < v6::FIRST_INFORMATIONAL || kind == v6::REDIRECT,
             // The type may lie in another fragment; the answer is then about the missing header
             // chain (RFC 7112).

@@ -79,10 +79,17 @@ impl<A: Address> Pair<A> {
         for addrs in addrs.chunks(BATCH) {
             let expected: Vec<u32> = addrs.iter().map(|addr| self.model.lookup(*addr)).collect();
             let singly: Vec<u32> = addrs.iter().map(|addr| trie.lookup(*addr)).collect();
-            let mut bulk = vec![u32::MAX; addrs.len()];
-            trie.lookup_many(addrs, &mut bulk);
+            let mut batch = [A::UNSPECIFIED; BATCH];
+            batch[..addrs.len()].copy_from_slice(addrs);
+            let mut bulk = [u32::MAX; BATCH];
+            trie.lookup_many(&batch, addrs.len(), &mut bulk);
             assert_eq!(singly, expected, "{addrs:?} in {:?}", self.model.0);
-            assert_eq!(bulk, expected, "{addrs:?} in {:?}", self.model.0);
+            assert_eq!(
+                bulk[..addrs.len()],
+                expected,
+                "{addrs:?} in {:?}",
+                self.model.0
+            );
         }
     }
 
