@@ -210,8 +210,9 @@ fn headers_come_in_any_order_but_hop_by_hop_first() {
     let second = chain(&[pad(ROUTING), routing(UDP, 3)]);
     assert_eq!(end(DST, &second), Told(0, 50, DropReason::SourceRoute));
 
-    // What it arrives at is for delivery to judge, "nothing follows" included.
-    assert_eq!(end(DST, &pad(protocol::NO_NEXT_HEADER)), Arrives(59, 48));
+    let nothing = pad(protocol::NO_NEXT_HEADER);
+    assert_eq!(end(DST, &nothing), Silence(DropReason::ProtocolIgnored));
+    // What it arrives at is for delivery to judge.
     assert_eq!(end(DST, &chain(&[pad(253)])), Arrives(253, 48));
 }
 

@@ -7,7 +7,7 @@
 //! that was given up: its identification can be used again at once.
 //!
 //! What waits is bounded in memory, in fragments per datagram and in time. Memory is the knob's, and
-//! never more than [`POOL_SHARE`] of the packet pool. Over it the oldest datagrams go, where Linux
+//! never more than one buffer in [`POOL_SHARE`]. Over it the oldest datagrams go, where Linux
 //! refuses new ones until old ones time out: a flood of first fragments then shortens the time that
 //! a datagram has, but does not stop reassembly for half a minute.
 
@@ -15,16 +15,11 @@ mod datagram;
 #[cfg(test)]
 mod tests;
 
-use core::hash::{Hash, Hasher};
+use core::hash::BuildHasher;
 use core::net::IpAddr;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use core::time::Duration;
 use std::collections::VecDeque;
-#[expect(
-    deprecated,
-    reason = "its replacement takes no key; SipHash-2-4 itself is what we want"
-)]
-use std::hash::SipHasher;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use forebay_sync::packet::STRIDE;
@@ -32,6 +27,7 @@ use zerocopy::FromBytes;
 
 use self::datagram::{Datagram, Refusal};
 use crate::core::Context;
+use crate::demux::siphash;
 use crate::drop::DropReason;
 use crate::family::Family;
 use crate::ip::icmp::{self, IcmpError};
@@ -157,7 +153,7 @@ enum Problem {
 /// The incomplete datagrams of one family.
 #[derive(Debug)]
 pub(crate) struct Reassembler<F: Family> {
-    seed: [u64; 2],
+    hash_key: siphash::Key,
     buckets: [Mutex<Bucket<F>>; BUCKETS],
     /// Bytes of buffers that wait, Linux's `truesize`.
     memory: AtomicUsize,
@@ -214,7 +210,7 @@ impl<F: Family> Reassembler<F> {
     /// Holds nothing yet. A stranger who does not know the seed can't choose who shares a bucket.
     pub(crate) fn new(seed: [u64; 2]) -> Self {
         Self {
-            seed,
+            hash_key: siphash::Key(seed),
             buckets: [const { Mutex::new(VecDeque::new()) }; BUCKETS],
             memory: AtomicUsize::new(0),
             hand: AtomicUsize::new(0),
@@ -384,11 +380,8 @@ impl<F: Family> Reassembler<F> {
     }
 
     fn bucket_of(&self, key: &Key<F::Addr>) -> usize {
-        #[expect(deprecated, reason = "see the import")]
-        let mut hasher = SipHasher::new_with_keys(self.seed[0], self.seed[1]);
-        key.hash(&mut hasher);
         #[expect(clippy::cast_possible_truncation, reason = "reduced below BUCKETS")]
-        let bucket = (hasher.finish() % BUCKETS as u64) as usize;
+        let bucket = (self.hash_key.hash_one(key) % BUCKETS as u64) as usize;
         bucket
     }
 
