@@ -42,7 +42,7 @@ fn cut(packet: &[u8], size: usize, id: u32) -> Vec<Vec<u8>> {
         };
         if is_v4 {
             let len = fragment.len() as u16;
-            let (ip, _) = Ipv4Header::mut_from_prefix(&mut fragment).unwrap();
+            let (ip, _) = Ipv4Header::mut_from_prefix(&mut fragment).expect("an IPv4 header");
             ip.total_len = len.into();
             ip.id = (id as u16).into();
             ip.fragment = ((offset / 8) as u16 | if more { FLAG_MF } else { 0 }).into();
@@ -60,11 +60,12 @@ fn join(fragments: &[Vec<u8>]) -> Vec<u8> {
         let parsed = parse(fragment);
         let (offset, data) = match parsed.protocol {
             protocol::FRAGMENT => {
-                let (header, data) = FragmentHeader::ref_from_prefix(&parsed.payload).unwrap();
+                let (header, data) =
+                    FragmentHeader::ref_from_prefix(&parsed.payload).expect("a fragment header");
                 (header.fragment_offset(), data)
             }
             _ => {
-                let (ip, _) = Ipv4Header::ref_from_prefix(fragment).unwrap();
+                let (ip, _) = Ipv4Header::ref_from_prefix(fragment).expect("an IPv4 header");
                 (ip.fragment_offset(), &parsed.payload[..])
             }
         };
