@@ -205,7 +205,8 @@ fn time_runs_out_for_half_a_datagram() {
 #[test]
 fn options_are_checked_on_every_way() {
     let told = |code, pointer| Some((code, pointer));
-    let table: &[(&str, &[u8], Option<(u8, u32)>, bool)] = &[
+    type Case = (&'static str, &'static [u8], Option<(u8, u32)>, bool);
+    let table: &[Case] = &[
         ("unknown", &[222, 4, 0, 0], None, true),
         ("router alert", &[148, 4, 0, 0], None, true),
         ("length 0", &[222, 0, 0, 0], told(0, 20), false),
@@ -281,7 +282,8 @@ fn extension_headers_are_answered_with_code_and_pointer() {
     let unreachable = Some((v6::DEST_UNREACH, v6::UNREACH_PORT, 0));
     let problem = |code, pointer| Some((v6::PARAMETER_PROBLEM, code, pointer));
     let (hbh, dst, routing) = (0, 60, 43);
-    let table: &[(&str, u8, Vec<u8>, Option<(u8, u8, u32)>)] = &[
+    type Case = (&'static str, u8, Vec<u8>, Option<(u8, u8, u32)>);
+    let table: &[Case] = &[
         ("options that mean nothing", hbh, pad(17), unreachable),
         ("skip", dst, vec![17, 0, 0x3e, 4, 0, 0, 0, 0], unreachable),
         ("discard", dst, vec![17, 0, 0x7e, 4, 0, 0, 0, 0], None),
