@@ -213,13 +213,7 @@ impl Bound {
         }
     }
 
-    fn insert(
-        &self,
-        port: &mut PortUses,
-        binding: &Binding,
-        id: SocketId,
-        connected: bool,
-    ) {
+    fn insert(&self, port: &mut PortUses, binding: &Binding, id: SocketId, connected: bool) {
         let occupant = Occupant {
             listener: binding.listener(id),
             connected,
