@@ -2,6 +2,9 @@
 
 pub(crate) mod exec;
 pub(crate) mod run;
+pub(crate) mod sysctl;
+
+mod asking;
 mod signals;
 
 /// Says what went wrong, with everything that led to it.
