@@ -97,16 +97,15 @@ fn exec(args: &ExecArgs) -> anyhow::Result<u8> {
     let [program, arguments @ ..] = args.command.as_slice() else {
         bail!("there is no command to run");
     };
-    let name = config.stack.name.clone();
-    let name = name.unwrap_or_else(|| format!("exec-{}", std::process::id()));
+    let signals = signals::to_hand_on()?;
+    let mut daemon = Daemon::start(&config, &args.set)?;
+    let name = super::serve(&mut daemon, config.stack.name.as_ref(), "exec")?;
     let mut command = Command::new(program);
     command.args(arguments);
     // So that `forebay sysctl` and others, run by the command, find this stack.
     command.env(client::STACK, &name);
     command.env(OVERRIDE, RuntimeDir::path_for_this_user());
 
-    let signals = signals::to_hand_on()?;
-    let daemon = Daemon::start(&config, &args.set, &name)?;
     // From this thread, which lives until the end: the command is killed when the thread that
     // started it ends.
     let (mut child, tun) = network.make.spawn_with(command, &network.interface)?;

@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
-use std::process::{self, ExitCode};
+use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -85,9 +85,12 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     daemon::rehearse(&config, &args.set)?;
 
     let signals = signals::ends()?;
-    let name = args.name.clone().or_else(|| config.stack.name.clone());
-    let name = name.unwrap_or_else(|| format!("run-{}", process::id()));
-    let daemon = Daemon::start(&config, &args.set, &name)?;
+    let mut daemon = Daemon::start(&config, &args.set)?;
+    super::serve(
+        &mut daemon,
+        args.name.as_ref().or(config.stack.name.as_ref()),
+        "run",
+    )?;
     let mut status = Status::new(args.json);
     let followed = follow(&daemon, &mut status, &signals, args.duration);
     match followed {

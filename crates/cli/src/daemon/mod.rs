@@ -28,11 +28,10 @@ const SETTLING: Duration = Duration::from_millis(20);
 /// Traffic of others does not end for us: half a second is enough.
 const SETTLING_ROUNDS: usize = 25;
 
-/// A stack with its devices, its services, a worker that drives it, and its control socket, until
-/// this is dropped.
+/// A stack with its devices, its services and a worker that drives it, until this is dropped.
 pub(crate) struct Daemon {
     // In the order of their ends: nobody asks any more, nothing is sent any more, all stops.
-    _control: ControlServer,
+    control: Option<ControlServer>,
     far_ends: FarEnds,
     exec: Option<Plug>,
     _worker: Worker,
@@ -48,8 +47,8 @@ pub(crate) fn rehearse(config: &Config, knobs: &[Knob]) -> anyhow::Result<()> {
 }
 
 impl Daemon {
-    /// Opens devices, sets the stack up, and begins. `name` is what other commands know it by.
-    pub(crate) fn start(config: &Config, knobs: &[Knob], name: &str) -> anyhow::Result<Self> {
+    /// Opens devices, sets the stack up, and begins.
+    pub(crate) fn start(config: &Config, knobs: &[Knob]) -> anyhow::Result<Self> {
         let stack = builder(config).build()?;
         let mut devices = Devices::real();
         let services = set_up(&stack, config, knobs, &mut devices)?;
@@ -57,14 +56,20 @@ impl Daemon {
         let far_ends = FarEnds::start(&stack, config, wires)?;
         let worker = stack.spawn_worker()?;
         services::start(services)?;
-        let control = server::serve(&stack, name).context("cannot open the control socket")?;
         Ok(Self {
-            _control: control,
+            control: None,
             far_ends,
             exec,
             _worker: worker,
             stack,
         })
+    }
+
+    /// Lets other commands find the stack under this name.
+    pub(crate) fn serve(&mut self, name: &str) -> anyhow::Result<()> {
+        let served = server::serve(&self.stack, name);
+        self.control = Some(served.context("cannot open the control socket")?);
+        Ok(())
     }
 
     /// Gives the device of kind `exec` its queues.
