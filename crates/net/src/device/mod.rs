@@ -78,7 +78,7 @@
 //! ```
 
 mod frame;
-//pub mod impair;
+pub mod impair;
 pub mod pcap;
 pub mod port;
 mod stats;

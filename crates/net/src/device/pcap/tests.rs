@@ -182,7 +182,8 @@ fn what_contradicts_itself_is_an_error() {
     *other_length.last_mut().expect("a block has bytes") = 1;
     let pcap = words(false, &[0xa1b2_c3d4, 4 << 16 | 2, 0, 0, 65_535, 1]);
 
-    let cases: Vec<(&str, Vec<u8>, fn(&CaptureError) -> bool)> = vec![
+    type Case = (&'static str, Vec<u8>, fn(&CaptureError) -> bool);
+    let cases: Vec<Case> = vec![
         ("nothing", vec![], |error| {
             matches!(error, CaptureError::NotACapture)
         }),

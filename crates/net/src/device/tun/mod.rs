@@ -1,6 +1,8 @@
 //! A TUN device: the kernel's own network stack is at the other end.
 
 #[cfg(test)]
+mod kernel_tests;
+#[cfg(test)]
 mod tests;
 mod vnet;
 
@@ -282,12 +284,7 @@ impl Spare {
     fn read(&mut self, queue: &mut Queue) -> io::Result<(VnetHeader, usize)> {
         let mut buffers = self.buffers.iter_mut().rev();
         let mut slices: [_; MAX_BUFFERS] = array::from_fn(|_| {
-            IoSliceMut::new(
-                buffers
-                    .next()
-                    .map(|buffer| buffer.spare_mut())
-                    .unwrap_or_default(),
-            )
+            IoSliceMut::new(buffers.next().map(Packet::spare_mut).unwrap_or_default())
         });
         queue.recv(slices.get_mut(..self.wanted).unwrap_or_default())
     }

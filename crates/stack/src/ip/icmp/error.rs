@@ -129,9 +129,9 @@ pub(crate) fn send_error<F: Family>(cx: &mut Context<'_>, about: &Packet, error:
     if about.iif != LOOPBACK && !limit::may_send::<F>(cx, F::src(about), &header) {
         return;
     }
-    match route_back::<F>(cx, about) {
-        Ok(route) => send_quoting::<F>(cx, &header, about, &route),
-        Err(_) => count::out_error::<F>(cx),
+    // Routing counts what it does not find; ICMP's own errors are others (RFC 4293).
+    if let Ok(route) = route_back::<F>(cx, about) {
+        send_quoting::<F>(cx, &header, about, &route);
     }
 }
 
