@@ -12,6 +12,7 @@ mod host;
 mod icmp;
 mod lab;
 mod tcp;
+mod udp;
 mod usage;
 
 use std::env;
@@ -26,7 +27,8 @@ use forebay::netns::{PrivateNetwork, PrivateNetworkError};
 pub use host::Host;
 pub use icmp::{Ping, ping, trace};
 pub use lab::{Family, Lab, LabConfig, add_route, attach, delete_route, forwarding_stack, set};
-pub use tcp::{exchange, flood};
+pub use tcp::{bulk, exchange};
+pub use udp::{Heard, drain, flood};
 pub use usage::{resident_bytes, worker_time};
 
 /// How long anything may take that is bound to happen, on a machine with other things to do.
@@ -41,15 +43,15 @@ const INSIDE: &str = "inside";
 const HOST: &str = "host";
 
 /// Runs `body` in a process that has a network of its own and is root there: the test named `test`
-/// starts itself once more.
+/// starts itself once more. `body` runs there in roles of the test's own, too.
 ///
 /// Where the machine does not permit that the test is passed over with a word on stderr; it fails
 /// if `FOREBAY_REQUIRE_NET` is 1.
 pub fn in_private_network(test: &str, body: impl FnOnce()) {
     match env::var_os(ROLE) {
-        Some(role) if role == INSIDE => return body(),
         Some(role) if role == HOST => return be_a_host(),
-        _ => {}
+        Some(_) => return body(),
+        None => {}
     }
     match PrivateNetwork::new().spawn(this_test(test, INSIDE)) {
         Ok(mut child) => assert!(child.wait().expect("wait").success(), "failed inside"),

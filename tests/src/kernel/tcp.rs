@@ -70,7 +70,7 @@ fn pattern() -> Vec<u8> {
 }
 
 /// Sends over one connection for a while; bytes received in a second.
-pub fn flood(from: &Host, to: &Host, at: impl Into<IpAddr>, duration: Duration) -> f64 {
+pub fn bulk(from: &Host, to: &Host, at: impl Into<IpAddr>, duration: Duration) -> f64 {
     let listener = to.listen(at);
     let address = listener.local_addr().expect("address");
     thread::scope(|scope| {
