@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use forebay::device::wire::{WireConfig, wire};
+use forebay::fib::{Route, RouteKind, TableId};
 use forebay::{Stack, Worker};
 use forebay_tests::kernel::{
     Family, Host, Lab, LabConfig, PATIENCE, Ping, SILENCE, add_route, attach, delete_route,
@@ -73,6 +74,27 @@ fn tcp_passes_in_super_packets() {
     });
 }
 
+/// The kernel spreads flows over the queues; each keeps its order.
+#[test]
+fn tcp_passes_over_several_queues() {
+    in_private_network("tcp_passes_over_several_queues", || {
+        let config = LabConfig {
+            queues: 4,
+            ..LabConfig::default()
+        };
+        let Some(lab) = Lab::start(config) else {
+            return;
+        };
+        for Family { right, .. } in Family::both() {
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| exchange(&lab.left, &lab.right, right, STREAM / 4));
+                }
+            });
+        }
+    });
+}
+
 #[test]
 fn tcp_passes_segment_by_segment() {
     in_private_network("tcp_passes_segment_by_segment", || {
@@ -96,15 +118,22 @@ fn super_packets_are_segmented_for_a_device_that_takes_none() {
     in_private_network(
         "super_packets_are_segmented_for_a_device_that_takes_none",
         || {
-            let Some((left, tun0)) = Lab::left(true, 1_500) else {
+            let (whole, cut) = (
+                LabConfig::default(),
+                LabConfig {
+                    offload: false,
+                    ..LabConfig::default()
+                },
+            );
+            let Some((left, tun0)) = Lab::left(whole) else {
                 return;
             };
-            let Some((right, tun1)) = Lab::right(false, 1_500) else {
+            let Some((right, tun1)) = Lab::right(cut) else {
                 return;
             };
             let stack = forwarding_stack();
-            Lab::attach_left(&stack, tun0, true, 1_500);
-            Lab::attach_right(&stack, tun1, false, 1_500);
+            Lab::attach_left(&stack, tun0, whole);
+            Lab::attach_right(&stack, tun1, cut);
             let _worker = stack.spawn_worker().expect("a worker");
             for addresses in Family::both() {
                 exchange(&left, &right, addresses.right, STREAM);
@@ -127,11 +156,12 @@ const MIDDLE: [[&str; 2]; 2] = [["10.9.0.1", "10.9.0.2"], ["fd09::1", "fd09::2"]
 
 impl Chain {
     fn start(wire_mtu: u32) -> Option<Self> {
-        let (left, tun0) = Lab::left(true, 1_500)?;
-        let (right, tun1) = Lab::right(true, 1_500)?;
+        let config = LabConfig::default();
+        let (left, tun0) = Lab::left(config)?;
+        let (right, tun1) = Lab::right(config)?;
         let (near, far) = (forwarding_stack(), forwarding_stack());
-        Lab::attach_left(&near, tun0, true, 1_500);
-        Lab::attach_right(&far, tun1, true, 1_500);
+        Lab::attach_left(&near, tun0, config);
+        Lab::attach_right(&far, tun1, config);
         let config = WireConfig {
             mtu: wire_mtu,
             ..WireConfig::default()
@@ -284,4 +314,61 @@ fn hear(to: &TcpStream) -> io::Result<()> {
 fn hear_within(mut to: &TcpStream, patience: Duration) -> io::Result<()> {
     to.set_read_timeout(Some(patience))?;
     to.read_exact(&mut [0])
+}
+
+/// What the kernels' programs are told when there is no way.
+#[test]
+fn a_connection_that_cannot_be_is_refused_for_the_right_reason() {
+    in_private_network(
+        "a_connection_that_cannot_be_is_refused_for_the_right_reason",
+        || {
+            let Some(lab) = Lab::start(LabConfig::default()) else {
+                return;
+            };
+            lab.set("net.ipv4.icmp_ratelimit", 0);
+            lab.set("net.ipv6.icmp.ratelimit", 0);
+            for (prefix, kind) in [
+                ("192.0.2.0/26", RouteKind::Unreachable),
+                ("192.0.2.64/26", RouteKind::Prohibit),
+                ("2001:db8:1::/48", RouteKind::Unreachable),
+                ("2001:db8:2::/48", RouteKind::Prohibit),
+            ] {
+                refuse(&lab.stack, prefix, kind);
+            }
+            let cases = [
+                ("10.0.0.1", ErrorKind::ConnectionRefused),
+                ("10.1.0.1", ErrorKind::ConnectionRefused),
+                ("10.1.0.2", ErrorKind::ConnectionRefused),
+                ("192.0.2.1", ErrorKind::HostUnreachable),
+                ("192.0.2.65", ErrorKind::HostUnreachable),
+                ("192.0.2.129", ErrorKind::NetworkUnreachable),
+                ("fd00::1", ErrorKind::ConnectionRefused),
+                ("fd01::1", ErrorKind::ConnectionRefused),
+                ("fd01::2", ErrorKind::ConnectionRefused),
+                // Linux's IPv6 tells of such a route as of none, and so does Forebay.
+                ("2001:db8:1::1", ErrorKind::NetworkUnreachable),
+                ("2001:db8:2::1", ErrorKind::PermissionDenied),
+                ("2001:db8:3::1", ErrorKind::NetworkUnreachable),
+            ];
+            for (to, expected) in cases {
+                let error = lab
+                    .left
+                    .connect(SocketAddr::new(ip(to), 9))
+                    .expect_err("nobody");
+                assert_eq!(error.kind(), expected, "{to}: {error}");
+            }
+        },
+    );
+}
+
+fn refuse(stack: &Stack, prefix: &str, kind: RouteKind) {
+    let stack = stack.inner();
+    let added = if prefix.contains(':') {
+        let route = Route::new(kind, prefix.parse().expect("a prefix"));
+        stack.fib6().add(TableId::MAIN, route)
+    } else {
+        let route = Route::new(kind, prefix.parse().expect("a prefix"));
+        stack.fib4().add(TableId::MAIN, route)
+    };
+    added.expect("a new route");
 }

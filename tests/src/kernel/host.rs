@@ -21,20 +21,15 @@ pub struct Host {
 }
 
 impl Host {
-    /// A host whose only way out is a TUN device `tun0` with these addresses, and its default
-    /// routes `via` these gateways. Returns the device's other end, too; `None` where the machine
-    /// does not permit it.
+    /// A host whose only way out is a TUN device with these addresses, and its default routes `via`
+    /// these gateways. Returns the device's other end, too; `None` where the machine does not
+    /// permit it.
     pub fn start(
-        offload: bool,
+        tun: TunConfig,
         mtu: u32,
         addresses: &[(IpAddr, u8)],
         via: &[IpAddr],
     ) -> Option<(Self, Tun)> {
-        let tun = TunConfig {
-            name: "tun0".into(),
-            queues: 1,
-            offload,
-        };
         let mut interface = Interface::new(tun).mtu(mtu);
         for &(address, prefix_len) in addresses {
             interface = interface.address(address, prefix_len);

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use forebay::device::Device;
-use forebay::device::tun::{Tun, TunDevice};
+use forebay::device::tun::{Tun, TunConfig, TunDevice};
 use forebay::fib::{Route, RouteKind, RouteMatch, TableId};
 use forebay::{Stack, Worker};
 
@@ -15,6 +15,8 @@ use crate::{V4, V6};
 pub struct LabConfig {
     /// Whether the kernels may leave checksums and segmentation to Forebay, and it to them.
     pub offload: bool,
+    /// Queues of each TUN device.
+    pub queues: usize,
     /// MTU of both sides of the left link, in bytes.
     pub left_mtu: u32,
     /// MTU of both sides of the right link.
@@ -27,6 +29,7 @@ impl Default for LabConfig {
     fn default() -> Self {
         Self {
             offload: true,
+            queues: 1,
             left_mtu: 1_500,
             right_mtu: 1_500,
             early_demux: true,
@@ -94,22 +97,16 @@ impl Family {
 impl Lab {
     /// Builds one; `None` where the machine does not permit it.
     pub fn start(config: LabConfig) -> Option<Self> {
-        let LabConfig {
-            offload,
-            left_mtu,
-            right_mtu,
-            ..
-        } = config;
-        let (left, tun0) = Self::left(offload, left_mtu)?;
-        let (right, tun1) = Self::right(offload, right_mtu)?;
+        let (left, tun0) = Self::left(config)?;
+        let (right, tun1) = Self::right(config)?;
         let stack = forwarding_stack();
         set(
             &stack,
             "net.ipv4.ip_early_demux",
             i64::from(config.early_demux),
         );
-        Self::attach_left(&stack, tun0, offload, left_mtu);
-        Self::attach_right(&stack, tun1, offload, right_mtu);
+        Self::attach_left(&stack, tun0, config);
+        Self::attach_right(&stack, tun1, config);
         let worker = stack.spawn_worker().expect("a worker");
         Some(Self {
             left,
@@ -120,40 +117,31 @@ impl Lab {
     }
 
     /// The host on the left, and the other end of its device.
-    pub fn left(offload: bool, mtu: u32) -> Option<(Host, Tun)> {
+    pub fn left(config: LabConfig) -> Option<(Host, Tun)> {
         let addresses = [(V4::PEER.into(), 24), (V6::PEER.into(), 64)];
-        Host::start(offload, mtu, &addresses, &[V4::OWN.into(), V6::OWN.into()])
+        let gateways = [V4::OWN.into(), V6::OWN.into()];
+        Host::start(tun(config), config.left_mtu, &addresses, &gateways)
     }
 
     /// The host on the right, and the other end of its device.
-    pub fn right(offload: bool, mtu: u32) -> Option<(Host, Tun)> {
+    pub fn right(config: LabConfig) -> Option<(Host, Tun)> {
         let addresses = [(V4::PEER1.into(), 24), (V6::PEER1.into(), 64)];
-        Host::start(
-            offload,
-            mtu,
-            &addresses,
-            &[V4::OWN1.into(), V6::OWN1.into()],
-        )
+        let gateways = [V4::OWN1.into(), V6::OWN1.into()];
+        Host::start(tun(config), config.right_mtu, &addresses, &gateways)
     }
 
     /// Gives a stack the left host for a neighbour on `tun0`.
-    pub fn attach_left(stack: &Stack, tun: Tun, offload: bool, mtu: u32) {
-        attach(
-            stack,
-            "tun0",
-            TunDevice::new(tun, mtu, offload),
-            &[(V4::OWN.into(), 24), (V6::OWN.into(), 64)],
-        );
+    pub fn attach_left(stack: &Stack, tun: Tun, config: LabConfig) {
+        let device = TunDevice::new(tun, config.left_mtu, config.offload);
+        let addresses = [(V4::OWN.into(), 24), (V6::OWN.into(), 64)];
+        attach(stack, "tun0", device, &addresses);
     }
 
     /// Gives a stack the right host for a neighbour on `tun1`.
-    pub fn attach_right(stack: &Stack, tun: Tun, offload: bool, mtu: u32) {
-        attach(
-            stack,
-            "tun1",
-            TunDevice::new(tun, mtu, offload),
-            &[(V4::OWN1.into(), 24), (V6::OWN1.into(), 64)],
-        );
+    pub fn attach_right(stack: &Stack, tun: Tun, config: LabConfig) {
+        let device = TunDevice::new(tun, config.right_mtu, config.offload);
+        let addresses = [(V4::OWN1.into(), 24), (V6::OWN1.into(), 64)];
+        attach(stack, "tun1", device, &addresses);
     }
 
     /// Sets a knob of the stack.
@@ -174,6 +162,14 @@ impl Lab {
         stack.remove_device("tun1").expect("tun1");
         stack.poll(stack.now());
         (left, right, stack)
+    }
+}
+
+fn tun(config: LabConfig) -> TunConfig {
+    TunConfig {
+        name: "tun0".into(),
+        queues: config.queues,
+        offload: config.offload,
     }
 }
 

@@ -1,14 +1,62 @@
-//! What is left of a process that was killed.
+//! Devices that come and go.
 
 use std::io::{BufRead, BufReader};
 use std::net::UdpSocket;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use forebay::device::tun::{TunConfig, TunDevice, TunError};
 use forebay_os::netif::Netlink;
 use forebay_tests::kernel::{
-    PATIENCE, attach, forwarding_stack, in_private_network, ip, is_role, this_test,
+    Family, Lab, LabConfig, PATIENCE, Ping, SILENCE, attach, forwarding_stack, in_private_network,
+    ip, is_role, ping, this_test, worker_time,
 };
+
+/// The kernel's end of a device goes away: that interface is down, and the others go on. Another
+/// device may take its place while the worker runs.
+#[test]
+fn a_vanished_device_is_given_up_alone() {
+    in_private_network("a_vanished_device_is_given_up_alone", || {
+        let config = LabConfig::default();
+        let Some(mut lab) = Lab::start(config) else {
+            return;
+        };
+        let [v4, v6] = Family::both();
+        let answers = |lab: &Lab| {
+            ping(&lab.left, v4.right, Ping::default()) && ping(&lab.left, v6.right, Ping::default())
+        };
+        assert!(answers(&lab));
+
+        let delete = || Command::new("ip").args(["link", "delete", "tun0"]).status();
+        if !lab.right.run(delete).is_ok_and(|status| status.success()) {
+            return eprintln!("not tested: no `ip` to delete a link with");
+        }
+        let is_silent = Ping {
+            patience: SILENCE,
+            ..Ping::default()
+        };
+        assert!(!ping(&lab.left, v4.right, is_silent));
+        assert!(ping(&lab.left, v4.own, Ping::default()));
+        let error = lab.stack.device_status("tun1").expect("tun1").error;
+        assert_eq!(error.as_deref(), Some("TUN device tun0 was deleted"));
+        assert!(!lab.stack.inner().interface_named("tun1").expect("tun1").up);
+        let before = worker_time();
+        thread::sleep(Duration::from_millis(500));
+        assert!(
+            worker_time() - before < Duration::from_millis(50),
+            "it is not asked again and again"
+        );
+
+        lab.stack.remove_device("tun1").expect("tun1");
+        let Some((right, tun1)) = Lab::right(config) else {
+            return;
+        };
+        Lab::attach_right(&lab.stack, tun1, config);
+        lab.right = right;
+        assert!(answers(&lab));
+    });
+}
 
 const TEST: &str = "a_killed_process_leaves_nothing_behind";
 const VICTIM: &str = "victim";
