@@ -238,7 +238,7 @@ pub fn delete_route(stack: &Stack, prefix: &str) -> Box<dyn FnOnce()> {
                 .inner()
                 .fib6()
                 .add(TableId::MAIN, route)
-                .expect("a new route")
+                .expect("a new route");
         })
     } else {
         let what = RouteMatch::prefix(prefix.parse().expect("a prefix"));
@@ -252,7 +252,7 @@ pub fn delete_route(stack: &Stack, prefix: &str) -> Box<dyn FnOnce()> {
                 .inner()
                 .fib4()
                 .add(TableId::MAIN, route)
-                .expect("a new route")
+                .expect("a new route");
         })
     }
 }

@@ -5,9 +5,6 @@
 //! [`Host`]s, each of them the kernel in one more network namespace behind a TUN device, and puts
 //! Forebay between them: a [`Lab`], or stacks of the test's own.
 
-// A test that cannot go on panics.
-#![allow(clippy::panic)]
-
 mod host;
 mod icmp;
 mod lab;
