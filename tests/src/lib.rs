@@ -9,7 +9,10 @@
 //! ```
 
 #![forbid(unsafe_code)]
+// A scenario that cannot go on panics.
+#![allow(clippy::panic)]
 
+pub mod kernel;
 pub mod packets;
 mod rig;
 
