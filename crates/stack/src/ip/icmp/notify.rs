@@ -115,7 +115,7 @@ fn socket_error_v6(kind: u8, code: u8) -> Option<SocketError> {
     Some(match (kind, code) {
         (v6::DEST_UNREACH, v6::UNREACH_NO_ROUTE) => SocketError::NetworkUnreachable,
         (v6::DEST_UNREACH, v6::UNREACH_PROHIBITED | 5 | 6) => SocketError::PermissionDenied,
-        (v6::DEST_UNREACH, 2 | v6::UNREACH_ADDRESS) => SocketError::HostUnreachable,
+        (v6::DEST_UNREACH, v6::UNREACH_BEYOND_SCOPE | v6::UNREACH_ADDRESS) => SocketError::HostUnreachable,
         (v6::DEST_UNREACH, v6::UNREACH_PORT) => SocketError::ConnectionRefused,
         (v6::PACKET_TOO_BIG, _) => SocketError::MessageTooLong,
         (v6::TIME_EXCEEDED, _) => SocketError::HostUnreachable,
