@@ -141,7 +141,11 @@ impl Network {
         };
         if let Some(second) = devices.next() {
             let what = "a second device of kind \"exec\": a command has one";
-            bail!(config.source.explain(Problem::new(second.name.span(), what)));
+            bail!(
+                config
+                    .source
+                    .explain(Problem::new(second.name.span(), what))
+            );
         }
         Ok(Self {
             make: PrivateNetwork::new().resolv_conf(resolv_conf(device)),
@@ -164,10 +168,15 @@ fn interface(device: &Device, tun: &Tun) -> Interface {
         interface = interface.address(address.get_ref().addr, address.get_ref().len);
     }
     for is_ipv4 in [true, false] {
-        let gateways = device.addresses.iter().map(|address| address.get_ref().addr);
+        let gateways = device
+            .addresses
+            .iter()
+            .map(|address| address.get_ref().addr);
         let gateway = gateways.clone().find(|addr| addr.is_ipv4() == is_ipv4);
         let peers = &tun.peer_addresses;
-        let is_peer = peers.iter().any(|peer| peer.get_ref().addr.is_ipv4() == is_ipv4);
+        let is_peer = peers
+            .iter()
+            .any(|peer| peer.get_ref().addr.is_ipv4() == is_ipv4);
         if let Some(gateway) = gateway.filter(|_| is_peer) {
             interface = interface.default_via(gateway);
         }
@@ -178,8 +187,13 @@ fn interface(device: &Device, tun: &Tun) -> Interface {
 /// Names are asked for at the stack, which refuses at once unless something serves there: better
 /// than a wait for servers that cannot be reached from there.
 fn resolv_conf(device: &Device) -> String {
-    let addresses = device.addresses.iter().map(|address| address.get_ref().addr);
-    addresses.map(|addr| format!("nameserver {addr}\n")).collect()
+    let addresses = device
+        .addresses
+        .iter()
+        .map(|address| address.get_ref().addr);
+    addresses
+        .map(|addr| format!("nameserver {addr}\n"))
+        .collect()
 }
 
 /// Waits for the command, and hands signals on to it meanwhile.
@@ -215,7 +229,8 @@ fn is_in_foreground() -> bool {
 /// The status as a shell tells it.
 fn exit_status(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| Some(128 + status.signal()?));
-    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(FAILED)
+    code.and_then(|code| u8::try_from(code).ok())
+        .unwrap_or(FAILED)
 }
 
 #[cfg(test)]
@@ -234,7 +249,10 @@ mod tests {
         let device = |name: &str| format!("[[device]]\nkind = \"exec\"\nname = \"{name}\"\n");
         let cases = [
             (String::new(), "has no device of kind"),
-            (device("a") + &device("b"), "x.toml:6:8: a second device of kind"),
+            (
+                device("a") + &device("b"),
+                "x.toml:6:8: a second device of kind",
+            ),
         ];
         for (text, expected) in cases {
             let config = Config::parse("x.toml", text).unwrap();

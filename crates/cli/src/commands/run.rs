@@ -72,7 +72,11 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         Some(path) => Config::load(path)?,
         None => Config::parse("examples/life.toml", LIFE)?,
     };
-    if let Some(device) = config.devices.iter().find(|device| matches!(device.kind, Kind::Exec(_))) {
+    if let Some(device) = config
+        .devices
+        .iter()
+        .find(|device| matches!(device.kind, Kind::Exec(_)))
+    {
         let what = "a device of kind \"exec\" belongs to the configuration of `forebay exec`";
         let problem = config::Problem::new(device.name.span(), what);
         bail!(config.source.explain(problem));
@@ -204,8 +208,14 @@ impl Status {
                 ("came out forwarded", traffic.came_forwarded),
                 ("echo replies came back", traffic.came_echo_replies),
                 ("ICMP errors came back", traffic.came_icmp_errors),
-                ("datagrams read from connected sockets", traffic.read_connected),
-                ("datagrams read from the unconnected sockets", traffic.read_unconnected),
+                (
+                    "datagrams read from connected sockets",
+                    traffic.read_connected,
+                ),
+                (
+                    "datagrams read from the unconnected sockets",
+                    traffic.read_unconnected,
+                ),
                 ("packets that did not fit on the wire", traffic.refused),
             ];
             writeln!(out, "Seen from outside:")?;
@@ -227,7 +237,9 @@ impl Status {
 fn reasons(report: &Report, most: usize) -> String {
     let reasons = report.top_reasons();
     let shown = reasons.iter().take(most);
-    let mut words: Vec<_> = shown.map(|(name, count)| format!("{name} {}", grouped(*count))).collect();
+    let mut words: Vec<_> = shown
+        .map(|(name, count)| format!("{name} {}", grouped(*count)))
+        .collect();
     if let Some(more) = reasons.len().checked_sub(most).filter(|more| *more > 0) {
         words.push(format!("{more} more"));
     }
@@ -274,10 +286,20 @@ mod tests {
 
     #[test]
     fn numbers_are_easy_to_read() {
-        for (number, text) in [(0, "0"), (999, "999"), (1_000, "1,000"), (12_345_678, "12,345,678")] {
+        for (number, text) in [
+            (0, "0"),
+            (999, "999"),
+            (1_000, "1,000"),
+            (12_345_678, "12,345,678"),
+        ] {
             assert_eq!(grouped(number), text);
         }
-        for (number, text) in [(0, "0 B"), (999, "999 B"), (1_500, "1.5 kB"), (u64::MAX, "18446744.1 TB")] {
+        for (number, text) in [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1_500, "1.5 kB"),
+            (u64::MAX, "18446744.1 TB"),
+        ] {
             assert_eq!(bytes(number), text);
         }
     }

@@ -64,7 +64,11 @@ impl Devices {
                     let what = "only `forebay exec` has a device of kind \"exec\"";
                     Problem::new(device.name.span(), what)
                 };
-                Box::new(TunDevice::new(exec.take().ok_or_else(refusal)?, mtu, tun.offload))
+                Box::new(TunDevice::new(
+                    exec.take().ok_or_else(refusal)?,
+                    mtu,
+                    tun.offload,
+                ))
             }
         };
         Ok(match &device.impair {
@@ -146,7 +150,10 @@ fn open_pcap(device: &config::Device, pcap: &Pcap, mtu: u32) -> Result<PcapDevic
 
 fn cannot_open(device: &config::Device, error: impl Display) -> Problem {
     let name = &device.name;
-    Problem::new(name.span(), format!("cannot open {}: {error}", name.get_ref()))
+    Problem::new(
+        name.span(),
+        format!("cannot open {}: {error}", name.get_ref()),
+    )
 }
 
 /// A wire's two ends: the far one in the hands of this process.
