@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod lab;
 pub mod packets;
 mod rig;
 
