@@ -40,6 +40,10 @@ fn captures() -> Option<Vec<PathBuf>> {
     Some(paths)
 }
 
+fn table() -> Table<'static> {
+    Table::read(include_str!("captures/verdicts.txt"))
+}
+
 fn name_of(path: &Path) -> &str {
     path.file_name()
         .and_then(|name| name.to_str())
@@ -58,7 +62,7 @@ fn packets(path: &Path) -> Vec<Result<Vec<u8>, NotIp>> {
 
 #[test]
 fn every_packet_meets_the_verdict_that_is_right() {
-    let table = Table::read(include_str!("captures/verdicts.txt"));
+    let table = table();
     let Some(paths) = captures() else { return };
     let there: BTreeSet<&str> = paths.iter().map(|path| name_of(path)).collect();
     assert_eq!(there, table.captures(), "captures there, and in the table");
@@ -105,9 +109,10 @@ fn judge(
         };
         found.insert(Place::Packet(number), verdict);
     }
-    if let Some(verdict) = lab.finish(&last) {
+    if let Some(verdict) = lab.time_out(&last) {
         found.insert(Place::End, Expected::Verdict(verdict));
     }
+    lab.close();
     expected.retain(|place, verdict| *verdict != Expected::Nothing || found.contains_key(place));
 
     let places: BTreeSet<Place> = found.keys().chain(expected.keys()).copied().collect();

@@ -120,19 +120,27 @@ impl Lab {
         }
     }
 
-    /// Whatever waited for more has waited long enough, and all sockets are closed. Afterwards the
-    /// pool must be full again. `packet` is who an answer would be for.
-    pub fn finish(mut self, packet: &[u8]) -> Option<Verdict> {
+    /// Whatever waits for more has waited long enough. `packet` is who an answer would be for.
+    pub fn time_out(&mut self, packet: &[u8]) -> Option<Verdict> {
         let verdict = self.watch(packet, |rig| rig.advance(Duration::from_secs(61)));
+        (verdict != Verdict::Consumed).then_some(verdict)
+    }
+
+    /// Nobody wants anything any more: the pool must be full again.
+    ///
+    /// # Panics
+    ///
+    /// If it is not.
+    pub fn close(mut self) {
+        self.rig.advance(Duration::from_secs(61));
         for id in self.sockets.drain(..) {
             self.rig.stack.udp_close(id).expect("an open socket");
         }
-        assert_eq!(
-            self.rig.buffers_in_use(),
-            0,
-            "buffers that did not come home"
-        );
-        (verdict != Verdict::Consumed).then_some(verdict)
+        for interface in ["tun0", "tun1"] {
+            self.rig.output(interface);
+        }
+        let lost = self.rig.buffers_in_use();
+        assert_eq!(lost, 0, "buffers that did not come home");
     }
 
     /// Bytes of each datagram that a socket has got.

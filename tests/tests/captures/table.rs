@@ -80,6 +80,14 @@ impl<'a> Table<'a> {
         self.0.keys().copied().collect()
     }
 
+    /// How many packets a router passes on.
+    pub(crate) fn forwarded(&self) -> u64 {
+        let verdicts = self.0.values().flat_map(BTreeMap::values);
+        let forwarded =
+            verdicts.filter(|[router, _]| *router == Expected::Verdict(Verdict::Forwarded(1)));
+        forwarded.count() as u64
+    }
+
     /// What is to become of a capture's packets.
     pub(crate) fn of(&self, capture: &str, role: Role) -> BTreeMap<Place, Expected> {
         let column = match role {
