@@ -4,13 +4,14 @@
 
 mod commands;
 mod config;
+mod control;
 mod daemon;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use commands::{exec, run};
+use commands::{exec, run, sysctl};
 
 /// An IP router and a host in one process, in user space.
 ///
@@ -34,12 +35,14 @@ Examples:
 enum Command {
     Run(run::RunArgs),
     Exec(exec::ExecArgs),
+    Sysctl(sysctl::SysctlArgs),
 }
 
 fn main() -> ExitCode {
     let result = match Args::parse().command {
         Command::Run(args) => run::run(&args),
         Command::Exec(args) => exec::run(&args),
+        Command::Sysctl(args) => sysctl::run(&args),
     };
     result.unwrap_or_else(|error| {
         commands::complain(&error);

@@ -225,6 +225,8 @@ impl Sockets {
         let generation = slot.status().generation.wrapping_add(1) | 1;
         *lock(&slot.head.control) = Control::default();
         slot.head.options.reset();
+        // Somebody may still have reported one to the slot's last socket.
+        let _ = slot.queue.take_error();
         slot.set_status(Status {
             generation,
             mode: Mode::Open,

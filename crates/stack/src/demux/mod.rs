@@ -7,10 +7,17 @@
 //! # A socket that moves is never out of sight
 //!
 //! `connect` on a socket that takes datagrams from anybody, one that is connected elsewhere, and
-//! the way back, all go the same way: the slot's state changes, which is the moment from which on
-//! datagrams are taken or refused by the new address; the socket enters the table where it will be
-//! found; the count of moves goes up; it leaves the table where it was. A datagram that looked in
-//! the first table too early and in the second too late sees the count changed, and looks again.
+//! the way back, all go the same way:
+//!
+//! 1. The socket enters the table where it will be found. Lookups find it there and pass it over,
+//!    for they ask the slot.
+//! 2. The slot's state changes, under the lock of its queue: from this moment on it takes or refuses
+//!    datagrams by its new address, wherever they find it.
+//! 3. The count of moves goes up.
+//! 4. The socket leaves the table where it was.
+//!
+//! A lookup that asked the first table before step 2 and the second after step 4 has missed it in
+//! both. It sees the count changed, and looks again.
 
 pub(crate) mod bound;
 pub(crate) mod early;
@@ -279,6 +286,7 @@ impl Demux {
         }
         slot.key_set(keys)
             .write(&to.flow(), to.binding.class.device);
+        self.enter(id, slot, keys, to);
         let mode = if to.peer.is_some() {
             Mode::Connected
         } else {
@@ -289,15 +297,7 @@ impl Demux {
             keys,
             ..status
         });
-
-        if to.peer.is_some() {
-            self.insert_connected(id, slot, keys);
-            self.moves.fetch_add(1, Ordering::Release);
-            self.bound.add(&to.binding, id, true);
-        } else {
-            self.bound.add(&to.binding, id, false);
-            self.moves.fetch_add(1, Ordering::Release);
-        }
+        self.moves.fetch_add(1, Ordering::Release);
         self.leave(id, slot, status.keys, &from);
 
         control.retired = Some(self.domain.ticket());
@@ -359,13 +359,19 @@ impl Demux {
         })
     }
 
-    fn insert_connected(&self, id: SocketId, slot: &Slot, keys: usize) {
-        let hash = slot.key_set(keys).flow().hash(self.key);
-        self.established
-            .insert(hash, pack_word(id.slot, keys), |word| self.hash_of(word));
-        self.early_key.inc();
+    /// Puts a socket into the tables by the key set that it is about to have.
+    fn enter(&self, id: SocketId, slot: &Slot, keys: usize, to: &Seat) {
+        if to.peer.is_some() {
+            let hash = slot.key_set(keys).flow().hash(self.key);
+            let word = pack_word(id.slot, keys);
+            self.established
+                .insert(hash, word, |word| self.hash_of(word));
+            self.early_key.inc();
+        }
+        self.bound.add(&to.binding, id, to.peer.is_some());
     }
 
+    /// Takes a socket out of the tables.
     fn leave(&self, id: SocketId, slot: &Slot, keys: usize, from: &Seat) {
         if from.peer.is_some() {
             let hash = slot.key_set(keys).flow().hash(self.key);

@@ -382,10 +382,13 @@ impl Stack {
             return Err(error.into());
         }
         let inet6 = slot.head.options.has(Flag::Inet6);
+        let is_open = || slot.status_of(id).is_some();
         if peek {
-            return Ok(slot.queue.peek(|packet| copy_out(packet, inet6, buf)));
+            let look = |packet: &Packet| copy_out(packet, inet6, buf);
+            return Ok(slot.queue.peek(is_open, look));
         }
-        let Some(packet) = slot.queue.pop(&slot.head.memory, self.demux.memory()) else {
+        let (memory, share) = (&slot.head.memory, self.demux.memory());
+        let Some(packet) = slot.queue.pop(memory, share, is_open) else {
             return Ok(None);
         };
         let received = copy_out(&packet, inet6, buf);
@@ -495,7 +498,7 @@ impl Stack {
     /// [`NotOpen`].
     pub fn udp_set_rcvbuf(&self, id: SocketId, bytes: u32) -> Result<u32, NotOpen> {
         let max = self.with_context(Instant::ZERO, |cx| cx.view.sysctls.get(Knob::RmemMax));
-        let slot = self.demux.sockets().get(id).ok_or(NotOpen)?;
+        let (slot, _control) = self.demux.control(id).ok_or(NotOpen)?;
         let wanted = bytes.min(u32::try_from(max).unwrap_or(u32::MAX));
         slot.head
             .memory
@@ -551,7 +554,7 @@ impl Stack {
     ///
     /// [`OptionError::InvalidArgument`] for 0.
     pub fn udp_set_ttl(&self, id: SocketId, ttl: Option<u8>) -> Result<(), OptionError> {
-        let slot = self.demux.sockets().get(id).ok_or(NotOpen)?;
+        let (slot, _control) = self.demux.control(id).ok_or(NotOpen)?;
         if ttl == Some(0) {
             return Err(OptionError::InvalidArgument);
         }
@@ -565,7 +568,7 @@ impl Stack {
     ///
     /// [`NotOpen`].
     pub fn udp_set_tos(&self, id: SocketId, tos: u8) -> Result<(), NotOpen> {
-        let slot = self.demux.sockets().get(id).ok_or(NotOpen)?;
+        let (slot, _control) = self.demux.control(id).ok_or(NotOpen)?;
         slot.head.options.set_tos(tos);
         Ok(())
     }
@@ -592,7 +595,7 @@ impl Stack {
     }
 
     fn set_flag(&self, id: SocketId, flag: Flag, on: bool) -> Result<(), NotOpen> {
-        let slot = self.demux.sockets().get(id).ok_or(NotOpen)?;
+        let (slot, _control) = self.demux.control(id).ok_or(NotOpen)?;
         slot.head.options.set(flag, on);
         Ok(())
     }
