@@ -2,8 +2,8 @@
 //!
 //! The captures are not part of this repository. The environment variable `FOREBAY_CAPTURES` names
 //! the directory that has them; without it there is nothing to test. What is right for each packet
-//! stands in `captures/verdicts.txt`, with the reasons; the packets that are worth it are built by
-//! hand in `distinctive.rs`.
+//! stands in `verdicts.txt`, with the reasons; the packets that are worth it are built by
+//! hand in the tests called `distinctive`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
@@ -14,9 +14,7 @@ use std::path::{Path, PathBuf};
 use forebay::device::pcap::{CaptureReader, NotIp, strip_link_header};
 use forebay_tests::lab::{Lab, Role, Verdict};
 
-#[path = "captures/table.rs"]
 mod table;
-#[path = "captures/through_tun.rs"]
 mod through_tun;
 
 use table::{Expected, Place, Table};
@@ -41,7 +39,7 @@ fn captures() -> Option<Vec<PathBuf>> {
 }
 
 fn table() -> Table<'static> {
-    Table::read(include_str!("captures/verdicts.txt"))
+    Table::read(include_str!("verdicts.txt"))
 }
 
 fn name_of(path: &Path) -> &str {
