@@ -18,6 +18,7 @@ pub(crate) mod ip;
 pub mod packet;
 pub mod random;
 pub mod receive;
+pub mod route_lookup;
 pub(crate) mod segment;
 pub mod socket;
 pub mod stack;
