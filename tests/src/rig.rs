@@ -194,8 +194,8 @@ impl Rig {
             .receive(self.now, self.core.cache(), &mut queue, 64)
             .expect("a device that is not gone");
         self.receive(interface, &mut queue);
-        self.stack
-            .take_transmit(self.ifindex(interface), &mut queue);
+        let waiting = self.stack.transmit_queue(self.ifindex(interface));
+        waiting.expect("an interface of the rig").take(&mut queue);
         device
             .transmit(self.now, &mut queue, self.core.cache())
             .expect("a device that is not gone");
@@ -216,8 +216,8 @@ impl Rig {
     /// The same, with what a device would be told.
     pub fn output_with_meta(&mut self, interface: &str) -> Vec<(Vec<u8>, Meta)> {
         let mut queue = PacketQueue::new();
-        self.stack
-            .take_transmit(self.ifindex(interface), &mut queue);
+        let waiting = self.stack.transmit_queue(self.ifindex(interface));
+        waiting.expect("an interface of the rig").take(&mut queue);
         let mut output = Vec::new();
         while let Some(packet) = queue.pop() {
             output.push((packet.chunks().flatten().copied().collect(), *packet));
