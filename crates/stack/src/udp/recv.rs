@@ -79,6 +79,9 @@ impl Stack {
     /// Has `waker` woken once, as soon as [`udp_recv`](Self::udp_recv) has something to return: a
     /// datagram, an error, or that the socket is closed.
     ///
+    /// It is woken in the middle of a batch, and so must do no more than say so: a call from there
+    /// that changes sockets would wait for the batch, and the batch for it.
+    ///
     /// # Errors
     ///
     /// [`NotOpen`].
