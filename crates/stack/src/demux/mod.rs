@@ -1,8 +1,8 @@
 //! Which socket a packet is for.
 //!
-//! Connected sockets are found by all four addresses and ports in the established
-//! table, without a lock; others by their local address and port in the bind table. The
-//! ordinary lookup asks one, then the other; the early look asks the first alone.
+//! Connected sockets are found by all four addresses and ports in the `established` table, without
+//! a lock; others by their local address and port in the bind table, `bound`. The ordinary lookup
+//! asks one, then the other; the `early` look asks the first alone.
 //!
 //! # A socket that moves is never out of sight
 //!
@@ -24,6 +24,7 @@ pub(crate) mod early;
 pub(crate) mod established;
 pub(crate) mod flow;
 pub(crate) mod row;
+pub(crate) mod siphash;
 
 use core::net::IpAddr;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -37,8 +38,8 @@ use self::bound::{Binding, Bound, InUse};
 use self::established::Established;
 use self::flow::{Flow, KeySet};
 use self::row::{Class, Listener};
+use self::siphash::Key;
 use crate::packet::Packet;
-use crate::siphash::Key;
 use crate::socket::{Control, Mode, Slot, SocketError, SocketId, Sockets, Status, lock};
 use crate::udp::queue::{Refusal, SocketMemory};
 use crate::wire::protocol;
