@@ -211,6 +211,29 @@ fn any_destination_is_served_in_its_own_name() {
     });
 }
 
+/// Programs look before they receive, and a look must cost nothing: that it verifies a checksum
+/// which arriving did not (Linux lost long datagrams over that in June 2017).
+#[test]
+fn looking_first_loses_nothing() {
+    in_private_network("looking_first_loses_nothing", || {
+        for lab in labs() {
+            for Family { own, .. } in Family::both() {
+                let ours = bind(&lab, SocketAddr::new(own, 0));
+                let kernel = lab.left.udp_to(ours.address());
+                for size in [60, 68, 69, 76, 77, 501, 1_400, 3_001] {
+                    let (payload, mut buf) = (payload(size), vec![0; 4_000]);
+                    kernel.send(&payload).expect("send");
+                    for _ in 0..2 {
+                        let (len, from) = ours.peek_from(&mut buf).expect("a look");
+                        assert!(buf[..len] == payload && from.port() == kernel.address().port());
+                    }
+                    assert_eq!(ours.receive().expect("the datagram").0, payload);
+                }
+            }
+        }
+    });
+}
+
 /// Many sockets and threads at once: every datagram goes to its own socket.
 #[test]
 fn each_socket_gets_its_own() {
