@@ -18,10 +18,11 @@ use anyhow::Context;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use crate::control::is_stack_name;
 pub(crate) use device::{Device, Impair, Kind, Pcap, Speed, Tun};
 pub(crate) use problem::{ConfigError, Problem, Source};
 pub(crate) use reader::suggestion;
-use reader::{Table, Value, unexpected};
+use reader::{Table, Value, text, unexpected};
 pub(crate) use routing::{Route, Rule, RuleAction};
 pub(crate) use traffic::{Mix, Traffic};
 pub(crate) use units::{Net, duration};
@@ -52,6 +53,9 @@ pub(crate) struct StackSettings {
     /// To repeat a run.
     pub(crate) seed: Option<u64>,
 }
+
+/// Buffers of a stack whose configuration says nothing about them.
+const DEFAULT_BUFFERS: u64 = 16_384;
 
 /// A line of `[sysctl]`.
 #[derive(Debug)]
@@ -152,7 +156,10 @@ impl Config {
     fn check_traffic(&self, traffic: &Traffic) -> Result<(), Problem> {
         let device = self.device(&traffic.device)?;
         let Kind::Wire(wire) = &device.kind else {
-            let what = format!("{} is no wire: only those have traffic of their own", device.name.get_ref());
+            let what = format!(
+                "{} is no wire: only those have traffic of their own",
+                device.name.get_ref()
+            );
             return Err(Problem::new(traffic.device.span(), what));
         };
         let family_of = |net: &Spanned<Net>| net.get_ref().addr.is_ipv4();
@@ -164,10 +171,16 @@ impl Config {
             let what = "the wire needs `addresses` and `peer_addresses` of one family at least";
             return Err(Problem::new(traffic.device.span(), what));
         }
-        let stranded = traffic.transit_to.iter().find(|net| !is_usable(family_of(net)));
+        let stranded = traffic
+            .transit_to
+            .iter()
+            .find(|net| !is_usable(family_of(net)));
         match stranded {
             Some(net) => {
-                let what = format!("the wire has no addresses that traffic to {} could come from", net.get_ref());
+                let what = format!(
+                    "the wire has no addresses that traffic to {} could come from",
+                    net.get_ref()
+                );
                 Err(Problem::new(net.span(), what))
             }
             None => Ok(()),
@@ -177,28 +190,46 @@ impl Config {
     fn device(&self, name: &Spanned<String>) -> Result<&Device, Problem> {
         let found = self.devices.iter().find(|device| device.name == *name);
         found.ok_or_else(|| {
-            let names: Vec<&str> = self.devices.iter().map(|d| d.name.get_ref().as_str()).collect();
+            let names: Vec<&str> = self
+                .devices
+                .iter()
+                .map(|d| d.name.get_ref().as_str())
+                .collect();
             let help = match suggestion(name.get_ref(), &names) {
                 Some(meant) => format!("did you mean \"{meant}\"?"),
                 None if names.is_empty() => "there are no devices".to_owned(),
                 None => format!("the devices are: {}", names.join(", ")),
             };
-            Problem::new(name.span(), format!("there is no device called {:?}", name.get_ref())).help(help)
+            Problem::new(
+                name.span(),
+                format!("there is no device called {:?}", name.get_ref()),
+            )
+            .help(help)
         })
     }
 }
 
 impl StackSettings {
     fn read(mut table: Table<'_, '_>) -> Result<Self, Problem> {
+        let name = table.value("name").map(stack_name).transpose();
+        let buffers = table.number("buffers", 256..=16_777_216)?;
+        let below = buffers.unwrap_or(DEFAULT_BUFFERS) - 1;
         let settings = Self {
-            name: table.optional("name")?,
-            buffers: table.number("buffers", 256..=16_777_216)?,
-            reserve: table.number("reserve", 0..=16_777_216)?,
+            name: name.map_err(|problem| problem.of_key("name"))?,
+            reserve: table.number("reserve", 0..=below)?,
+            buffers: buffers.map(|buffers| usize::try_from(buffers).unwrap_or(usize::MAX)),
             seed: table.number("seed", 0..=u64::MAX)?,
         };
         table.finish()?;
         Ok(settings)
     }
+}
+
+fn stack_name(value: &Value<'_>) -> Result<String, Problem> {
+    let expected = "1 to 32 letters, digits, '-', '_', '.', and no '.' in front";
+    text(value, expected, |name| {
+        is_stack_name(name).then(|| name.to_owned())
+    })
 }
 
 impl Service {
@@ -222,7 +253,11 @@ fn sysctls(value: &Value<'_>) -> Result<Vec<Sysctl>, Problem> {
     Ok(knobs)
 }
 
-fn collect_sysctls(prefix: &str, table: Table<'_, '_>, knobs: &mut Vec<Sysctl>) -> Result<(), Problem> {
+fn collect_sysctls(
+    prefix: &str,
+    table: Table<'_, '_>,
+    knobs: &mut Vec<Sysctl>,
+) -> Result<(), Problem> {
     for (key, value) in table.entries() {
         let name = match prefix {
             "" => (*key.get_ref()).to_owned(),

@@ -16,8 +16,9 @@ use crate::config::{Device, Kind, Mix, Net, Traffic};
 /// The hosts' ports that connected sockets are connected to begin here.
 const FIRST_PEER_PORT: u16 = 40_000;
 
-/// How far sending may lag behind before the rest is given up instead of sent in one go.
-const MOST_LAG: Duration = Duration::from_millis(100);
+/// How far sending may lag behind, as on a busy machine, before the rest is given up instead of sent
+/// in one go: bursts would fill queues that the rate itself does not.
+const MOST_LAG: Duration = Duration::from_millis(20);
 
 /// Sends the traffic of one `[[traffic]]` entry.
 pub(super) struct Generator {
@@ -93,7 +94,11 @@ impl Generator {
             mix: traffic.mix,
             sizes: (smallest.min(mtu), largest.min(mtu)),
             families,
-            transit_to: traffic.transit_to.iter().map(|net| *net.get_ref()).collect(),
+            transit_to: traffic
+                .transit_to
+                .iter()
+                .map(|net| *net.get_ref())
+                .collect(),
         })
     }
 
@@ -125,7 +130,13 @@ impl Generator {
     }
 
     fn choose(&mut self) -> What {
-        let Mix { transit, connected, unconnected, ping, malformed } = self.mix;
+        let Mix {
+            transit,
+            connected,
+            unconnected,
+            ping,
+            malformed,
+        } = self.mix;
         let weights = [
             (What::Transit, transit),
             (What::Connected, connected),
@@ -151,16 +162,18 @@ impl Generator {
             let net = random.pick(&self.transit_to)?;
             let dst = random_address(*net, random);
             let is_ipv4 = dst.is_ipv4();
-            let family = self.families.iter().find(|family| family.at.is_ipv4() == is_ipv4)?;
+            let family = self
+                .families
+                .iter()
+                .find(|family| family.at.is_ipv4() == is_ipv4)?;
             let host = *random.pick(&family.hosts)?;
             let (src, dst) = (random_port(host, random), random_port(dst, random));
             return Some(packets::udp(src, dst, size, packets::TRANSIT_MARK));
         }
         let family = random.pick(&self.families)?;
         let host = *random.pick(&family.hosts)?;
-        let local = |random: &mut Random| {
-            packets::udp(random_port(host, random), family.at, size, &[])
-        };
+        let local =
+            |random: &mut Random| packets::udp(random_port(host, random), family.at, size, &[]);
         Some(match what {
             What::Connected | What::Transit => {
                 let flow = random.pick(&family.connected)?;
