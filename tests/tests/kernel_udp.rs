@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use forebay::UdpSocket;
 use forebay::fib::{Prefix, Route, RouteKind, TableId};
 use forebay_tests::kernel::{Family, Lab, LabConfig, PATIENCE, in_private_network, ip};
+use nix::sys::socket::{setsockopt, sockopt::UdpGsoSegment};
 
 const SIZES: [usize; 8] = [0, 1, 64, 1_400, 1_472, 3_000, 20_000, 65_507];
 
@@ -228,6 +229,35 @@ fn looking_first_loses_nothing() {
                         assert!(buf[..len] == payload && from.port() == kernel.address().port());
                     }
                     assert_eq!(ours.receive().expect("the datagram").0, payload);
+                }
+            }
+        }
+    });
+}
+
+/// What QUIC does: many datagrams in one call, which come to Forebay as one packet. They arrive one
+/// by one, at a socket of Forebay's and at another kernel's.
+#[test]
+fn segmented_sends_arrive_as_datagrams() {
+    in_private_network("segmented_sends_arrive_as_datagrams", || {
+        const SIZE: u16 = 1_200;
+        let payload = payload(40 * usize::from(SIZE) + 7);
+        for lab in labs() {
+            for Family {
+                left, own, right, ..
+            } in Family::both()
+            {
+                let ours = bind(&lab, SocketAddr::new(own, 0));
+                let theirs = lab.right.udp(right, 0);
+                let sender = lab.left.udp(left, 0);
+                setsockopt(&sender, UdpGsoSegment, &i32::from(SIZE)).expect("UDP_SEGMENT");
+                let receivers: [&dyn Socket; 2] = [&ours, &theirs];
+                for receiver in receivers {
+                    sender.connect(receiver.address()).expect("connect");
+                    sender.send(&payload).expect("send");
+                    for datagram in payload.chunks(SIZE.into()) {
+                        assert!(receiver.receive().expect("a datagram").0 == datagram);
+                    }
                 }
             }
         }
