@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use commands::sysctl;
+use commands::{addr, link, route, rule, sysctl};
 
 /// An IP router and a host in one process, in user space.
 ///
@@ -32,11 +32,19 @@ Examples:
 #[derive(Subcommand)]
 enum Command {
     Sysctl(sysctl::SysctlArgs),
+    Addr(addr::AddrArgs),
+    Link(link::LinkArgs),
+    Route(route::RouteArgs),
+    Rule(rule::RuleArgs),
 }
 
 fn main() -> ExitCode {
     let result = match Args::parse().command {
         Command::Sysctl(args) => sysctl::run(&args),
+        Command::Addr(args) => addr::run(&args),
+        Command::Link(args) => link::run(&args),
+        Command::Route(args) => route::run(&args),
+        Command::Rule(args) => rule::run(&args),
     };
     result.unwrap_or_else(|error| {
         commands::complain(&error);

@@ -1,8 +1,13 @@
 //! The subcommands, a file each.
 
+pub(crate) mod addr;
+pub(crate) mod link;
+pub(crate) mod route;
+pub(crate) mod rule;
 pub(crate) mod sysctl;
 
 mod asking;
+mod words;
 
 /// Says what went wrong, with everything that led to it.
 pub(crate) fn complain(error: &anyhow::Error) {
