@@ -3,6 +3,9 @@
 use std::io;
 
 use forebay_stack::control::InterfaceError;
+use forebay_stack::socket::SocketError;
+use forebay_stack::transmit::SendError;
+use forebay_stack::udp::{BindError, ConnectError, NotOpen, OptionError, RecvError, UdpSendError};
 
 pub(crate) fn interface(error: InterfaceError) -> io::Error {
     let kind = match &error {
@@ -16,6 +19,92 @@ pub(crate) fn interface(error: InterfaceError) -> io::Error {
         | InterfaceError::BadAddress(_)
         | InterfaceError::BadPrefix(_)
         | InterfaceError::MtuTooSmallForIpv6(_) => io::ErrorKind::InvalidInput,
+    };
+    io::Error::new(kind, error)
+}
+
+pub(crate) fn bind(error: BindError) -> io::Error {
+    let kind = match error {
+        BindError::NotOpen(_) | BindError::AlreadyBound => io::ErrorKind::InvalidInput,
+        BindError::FamilyNotSupported => io::ErrorKind::Unsupported,
+        BindError::InUse => io::ErrorKind::AddrInUse,
+        BindError::NotAvailable => io::ErrorKind::AddrNotAvailable,
+    };
+    io::Error::new(kind, error)
+}
+
+pub(crate) fn connect(error: ConnectError) -> io::Error {
+    match error {
+        ConnectError::NotOpen(error) => not_open(error),
+        ConnectError::FamilyNotSupported => io::Error::new(io::ErrorKind::Unsupported, error),
+        ConnectError::NoPort => io::Error::new(io::ErrorKind::AddrInUse, error),
+        ConnectError::Network(error) => network(error),
+    }
+}
+
+pub(crate) fn send(error: UdpSendError) -> io::Error {
+    match error {
+        UdpSendError::NotOpen(error) => not_open(error),
+        UdpSendError::DestinationRequired => io::Error::new(io::ErrorKind::NotConnected, error),
+        UdpSendError::FamilyNotSupported => io::Error::new(io::ErrorKind::Unsupported, error),
+        UdpSendError::NoPort => io::Error::new(io::ErrorKind::AddrInUse, error),
+        UdpSendError::Pending(error) => pending(error),
+        UdpSendError::Network(error) => network(error),
+    }
+}
+
+pub(crate) fn receive(error: RecvError) -> io::Error {
+    match error {
+        RecvError::NotOpen(error) => not_open(error),
+        RecvError::Pending(error) => pending(error),
+    }
+}
+
+pub(crate) fn option(error: OptionError) -> io::Error {
+    let kind = match error {
+        OptionError::NotOpen(_) | OptionError::InvalidArgument => io::ErrorKind::InvalidInput,
+        OptionError::NoDevice => io::ErrorKind::NotFound,
+    };
+    io::Error::new(kind, error)
+}
+
+pub(crate) fn not_open(error: NotOpen) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, error)
+}
+
+pub(crate) fn no_device(name: &str) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::NotFound,
+        format!("no interface is called {name:?}"),
+    )
+}
+
+/// What the network said about an earlier datagram.
+pub(crate) fn pending(error: SocketError) -> io::Error {
+    let kind = match error {
+        SocketError::ConnectionRefused => io::ErrorKind::ConnectionRefused,
+        SocketError::HostUnreachable | SocketError::HostProhibited => {
+            io::ErrorKind::HostUnreachable
+        }
+        SocketError::NetworkUnreachable | SocketError::NetworkProhibited => {
+            io::ErrorKind::NetworkUnreachable
+        }
+        SocketError::PermissionDenied => io::ErrorKind::PermissionDenied,
+        SocketError::MessageTooLong => io::ErrorKind::InvalidInput,
+        SocketError::ProtocolError | SocketError::ProtocolUnavailable => io::ErrorKind::Other,
+    };
+    io::Error::new(kind, error)
+}
+
+fn network(error: SendError) -> io::Error {
+    let kind = match error {
+        SendError::NetworkUnreachable => io::ErrorKind::NetworkUnreachable,
+        SendError::HostUnreachable => io::ErrorKind::HostUnreachable,
+        SendError::AccessDenied => io::ErrorKind::PermissionDenied,
+        SendError::InvalidArgument | SendError::MessageTooLong => io::ErrorKind::InvalidInput,
+        SendError::NoBuffers => io::ErrorKind::OutOfMemory,
+        SendError::AddressNotAvailable => io::ErrorKind::AddrNotAvailable,
+        SendError::NetworkDown => io::ErrorKind::NetworkDown,
     };
     io::Error::new(kind, error)
 }

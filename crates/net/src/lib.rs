@@ -9,11 +9,14 @@
 pub mod device;
 mod driver;
 mod error;
+mod park;
 mod stack;
+mod udp;
 mod worker;
 
 pub use driver::DeviceStatus;
 pub use forebay_os::netns;
 pub use forebay_stack::{control, counters, drop, fib, interface, sysctl};
 pub use stack::{Stack, StackBuilder};
+pub use udp::{UdpOptions, UdpSocket};
 pub use worker::Worker;

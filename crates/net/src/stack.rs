@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use forebay_stack::StackConfig;
@@ -22,10 +22,10 @@ use crate::worker::Worker;
 /// [`inner`](Self::inner).
 ///
 /// ```
-/// use forebay::device::wire::wire;
+/// use forebay::device::wire::{WireConfig, wire};
 /// use forebay::{Stack, UdpSocket};
 ///
-/// let (near, far) = wire(1_500, 256);
+/// let (near, far) = wire(WireConfig::default());
 /// let (left, right) = (Stack::builder().build()?, Stack::builder().build()?);
 /// for (stack, end, addr) in [(&left, near, "10.0.0.1"), (&right, far, "10.0.0.2")] {
 ///     let ifindex = stack.add_device("w0", end)?;
@@ -272,10 +272,6 @@ impl Stack {
             return Err(io::Error::new(io::ErrorKind::Unsupported, why));
         }
         Worker::spawn(self)
-    }
-
-    pub(crate) fn downgrade(&self) -> Weak<Shared> {
-        Arc::downgrade(&self.shared)
     }
 }
 

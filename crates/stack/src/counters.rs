@@ -56,9 +56,9 @@ counters! {
     Icmp6OutPktTooBigs Icmp6OutTimeExcds Icmp6OutParmProblems Icmp6OutEchoReplies
     Icmp6OutRedirects
     UdpInDatagrams UdpNoPorts UdpInErrors UdpOutDatagrams UdpRcvbufErrors UdpSndbufErrors
-    UdpInCsumErrors UdpMemErrors
+    UdpInCsumErrors UdpMemErrors UdpIgnoredMulti
     Udp6InDatagrams Udp6NoPorts Udp6InErrors Udp6OutDatagrams Udp6RcvbufErrors Udp6SndbufErrors
-    Udp6InCsumErrors Udp6MemErrors
+    Udp6InCsumErrors Udp6MemErrors Udp6IgnoredMulti
     TcpInSegs TcpOutSegs TcpInErrs TcpOutRsts TcpInCsumErrors
     ForebayEarlyDemuxHits ForebayEarlyDemuxStale
 }

@@ -129,6 +129,8 @@ reasons! {
     UdpCsum, [UdpInErrors, UdpInCsumErrors], [Udp6InErrors, Udp6InCsumErrors];
     /// No socket takes the datagram.
     UdpNoSocket, [UdpNoPorts], [Udp6NoPorts];
+    /// No socket takes the broadcast or multicast datagram.
+    UdpIgnoredMulti, [UdpIgnoredMulti], [Udp6IgnoredMulti];
     /// The socket's receive buffer is full.
     SocketRcvbuff, [UdpInErrors, UdpRcvbufErrors], [Udp6InErrors, Udp6RcvbufErrors];
     /// All sockets together have used their share of the packet pool.

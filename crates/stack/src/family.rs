@@ -8,9 +8,9 @@ use crate::core::Context;
 use crate::counters::{IpMib, MIB_V4, MIB_V6};
 use crate::fib::{self, Address};
 use crate::interface::LOOPBACK;
-use crate::ip::{ext_headers, options, reassembly};
+use crate::ip::{ext_headers, reassembly};
 use crate::packet::{IpVersion, Packet};
-use crate::stack::{Generations, Stack, View};
+use crate::stack::{Generations, View};
 use crate::sysctl::{ConfKnob, Knob};
 use crate::transmit::IpParams;
 use crate::wire::{Checksum, Ipv4Header, Ipv6Header, checksum, ipv4, protocol};
@@ -73,8 +73,6 @@ pub(crate) trait Family: Copy + Send + Sync + 'static {
     fn default_ttl(view: &View<'_>, oif: u32) -> u8;
     /// Whether packets that claim to come from this host are refused on the interface.
     fn checks_own_source(view: &View<'_>, iif: u32) -> bool;
-    /// The family's routes.
-    fn fib(stack: &Stack) -> &fib::Fib<Self::Addr>;
     /// The family's routes as this batch sees them.
     fn routes<'a>(view: &'a View<'_>) -> &'a fib::View<'a, Self::Addr>;
     /// The generations of those routes.
@@ -149,16 +147,11 @@ impl Family for V4 {
     }
 
     fn local_in(cx: &mut Context<'_>, packet: Packet) -> Option<Packet> {
-        let mut packet = if packet.is_fragment {
-            reassembly::defrag(cx, packet)?
+        if packet.is_fragment {
+            reassembly::local_in_v4(cx, packet)
         } else {
-            packet
-        };
-        if packet.has_options {
-            let own = Self::dst(&packet);
-            options::record(cx, &mut packet, own);
+            Some(packet)
         }
-        Some(packet)
     }
 
     fn push_header(
@@ -197,10 +190,6 @@ impl Family for V4 {
 
     fn checks_own_source(view: &View<'_>, iif: u32) -> bool {
         iif != LOOPBACK && !view.sysctls.conf_or(iif, ConfKnob::AcceptLocal)
-    }
-
-    fn fib(stack: &Stack) -> &fib::Fib<Ipv4Addr> {
-        &stack.fib4
     }
 
     fn routes<'a>(view: &'a View<'_>) -> &'a fib::View<'a, Ipv4Addr> {
@@ -315,10 +304,6 @@ impl Family for V6 {
     fn checks_own_source(_view: &View<'_>, _iif: u32) -> bool {
         // Linux has no such check for IPv6.
         false
-    }
-
-    fn fib(stack: &Stack) -> &fib::Fib<Ipv6Addr> {
-        &stack.fib6
     }
 
     fn routes<'a>(view: &'a View<'_>) -> &'a fib::View<'a, Ipv6Addr> {

@@ -47,15 +47,10 @@ impl Stack {
         let mut looped = PacketQueue::new();
         self.take_transmit(LOOPBACK, &mut looped);
         self.receive(core, now, LOOPBACK, &mut looped);
-        self.with_core(core, now, |cx| {
-            self.reassembly4.expire(cx);
-            self.reassembly6.expire(cx);
+        let deadline = self.with_core(core, now, |cx| {
+            let deadlines = [self.reassembly4.expire(cx), self.reassembly6.expire(cx)];
+            deadlines.into_iter().flatten().min()
         });
-        let deadlines = [
-            self.reassembly4.next_deadline(),
-            self.reassembly6.next_deadline(),
-        ];
-        let deadline = deadlines.into_iter().flatten().min();
         let more_on_loopback = self.transmit_queue_len(LOOPBACK) > 0;
         if more_on_loopback {
             Some(now)

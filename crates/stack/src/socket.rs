@@ -1,4 +1,20 @@
-//! How packets name sockets.
+//! Sockets as packets see them: ids, and the slots that ids name.
+//!
+//! Slots are never freed, so an id can be followed without a reference count. A slot serves one
+//! socket after the other, each under a generation of its own, and rests for a grace period between
+//! them.
+
+use core::num::NonZeroU32;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use forebay_sync::cache_line::CacheLine;
+use forebay_sync::rcu::{Domain, Ticket};
+use forebay_sync::segments::Segments;
+
+use crate::demux::flow::{Flow, KeySet};
+use crate::udp::queue::{ReceiveMemory, ReceiveQueue};
 
 /// A socket, by its slot and the slot's generation.
 ///
@@ -9,7 +25,14 @@ pub struct SocketId {
     /// Index of the slot.
     pub(crate) slot: u32,
     /// Odd while the slot is in use.
-    pub(crate) generation: core::num::NonZeroU32,
+    pub(crate) generation: NonZeroU32,
+}
+
+impl SocketId {
+    /// A number that no other socket of the stack has or had, as ss(8) shows an inode.
+    pub fn as_u64(self) -> u64 {
+        u64::from(self.generation.get()) << 32 | u64::from(self.slot)
+    }
 }
 
 /// What an ICMP error says to a socket; the errors that Linux makes of them.
@@ -49,5 +72,301 @@ impl SocketError {
     /// themselves (RFC 1122 section 4.2.3.9, RFC 5461) and are told only to who asked (`IP_RECVERR`).
     pub fn is_hard(self) -> bool {
         !matches!(self, Self::HostUnreachable | Self::NetworkUnreachable)
+    }
+}
+
+/// Locks, whether or not somebody panicked inside: no lock of ours guards what a panic could leave
+/// half changed.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What one socket consists of: five cache lines.
+///
+/// Locks are taken in this order: control, reader's queue, producers' queue. Nobody who holds an RCU
+/// guard takes the control lock, for its holder may wait for a grace period.
+#[derive(Debug, Default)]
+pub(crate) struct Slot {
+    keys: [KeySet; 2],
+    pub(crate) head: CacheLine<Head>,
+    pub(crate) queue: ReceiveQueue,
+}
+
+/// What is neither an address nor a queue.
+#[derive(Debug, Default)]
+pub(crate) struct Head {
+    /// [`Status`], changed under the lock of the producers' queue.
+    status: AtomicU64,
+    pub(crate) memory: ReceiveMemory,
+    pub(crate) options: Options,
+    pub(crate) control: Mutex<Control>,
+}
+
+const _: () = assert!(size_of::<Slot>() == 5 * 64);
+
+/// What the calls that bind, connect and close a socket know, and take turns by.
+#[derive(Debug, Default)]
+pub(crate) struct Control {
+    /// When the key set that is not in use may be written again.
+    pub(crate) retired: Option<Ticket>,
+    /// The interface that the socket is bound to, or 0.
+    pub(crate) device: u32,
+    /// The application chose the local address (Linux's `SOCK_BINDADDR_LOCK`).
+    pub(crate) chose_addr: bool,
+    /// The application chose the local port (Linux's `SOCK_BINDPORT_LOCK`).
+    pub(crate) chose_port: bool,
+    /// `SO_REUSEADDR` at the time of the bind.
+    pub(crate) share: bool,
+}
+
+/// How far a socket is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// The slot has no socket.
+    Closed,
+    /// No address yet.
+    Open,
+    /// Takes datagrams from anybody.
+    Bound,
+    /// Takes the peer's.
+    Connected,
+}
+
+/// A slot's state in one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Status {
+    pub(crate) generation: u32,
+    pub(crate) mode: Mode,
+    /// Which key set counts.
+    pub(crate) keys: usize,
+}
+
+impl Status {
+    fn pack(self) -> u64 {
+        u64::from(self.generation) << 32 | (self.keys as u64) << 8 | self.mode as u64
+    }
+
+    fn unpack(word: u64) -> Self {
+        let mode = match word & 0xff {
+            1 => Mode::Open,
+            2 => Mode::Bound,
+            3 => Mode::Connected,
+            _ => Mode::Closed,
+        };
+        Self {
+            generation: (word >> 32) as u32,
+            mode,
+            keys: (word >> 8 & 1) as usize,
+        }
+    }
+}
+
+impl Slot {
+    pub(crate) fn status(&self) -> Status {
+        Status::unpack(self.head.status.load(Ordering::Acquire))
+    }
+
+    /// The socket's state, or `None` if the slot's socket is another by now.
+    pub(crate) fn status_of(&self, id: SocketId) -> Option<Status> {
+        let status = self.status();
+        (status.generation == id.generation.get()).then_some(status)
+    }
+
+    pub(crate) fn key_set(&self, which: usize) -> &KeySet {
+        &self.keys[which & 1]
+    }
+
+    /// Whether the socket `id` takes datagrams of a flow that came in by `iif`. Certain only under
+    /// the lock of the producers' queue.
+    pub(crate) fn takes(&self, id: SocketId, flow: &Flow, iif: u32) -> bool {
+        self.status_of(id).is_some_and(|status| match status.mode {
+            Mode::Connected => self.key_set(status.keys).is(flow, iif),
+            Mode::Bound => self.key_set(status.keys).covers(flow, iif),
+            Mode::Open | Mode::Closed => false,
+        })
+    }
+
+    /// Changes the state, with no datagram on its way into the queue. The key set that counts must
+    /// be written.
+    pub(crate) fn set_status(&self, status: Status) {
+        self.queue.exclusively(|| {
+            let old = self.status();
+            self.key_set(old.keys).set_connected(0);
+            if status.mode == Mode::Connected {
+                self.key_set(status.keys).set_connected(status.generation);
+            }
+            self.head.status.store(status.pack(), Ordering::Release);
+        });
+    }
+}
+
+/// Every socket of a stack.
+pub(crate) struct Sockets {
+    domain: Domain,
+    slots: Segments<Slot>,
+    /// Slots without a socket, each with the end of its rest, the longest at rest first.
+    resting: Mutex<VecDeque<(Ticket, u32)>>,
+}
+
+impl Sockets {
+    pub(crate) fn new(domain: &Domain) -> Self {
+        Self {
+            domain: domain.clone(),
+            slots: Segments::new(),
+            resting: Mutex::default(),
+        }
+    }
+
+    /// A new socket, without an address. `None` after 2^30 sockets at a time.
+    pub(crate) fn open(&self) -> Option<(SocketId, &Slot)> {
+        let index = self.rested().or_else(|| self.fresh())?;
+        let slot = self.slots.get(index)?;
+        // Only we know of the slot.
+        let generation = slot.status().generation.wrapping_add(1) | 1;
+        *lock(&slot.head.control) = Control::default();
+        slot.head.options.reset();
+        slot.set_status(Status {
+            generation,
+            mode: Mode::Open,
+            keys: 0,
+        });
+        Some((
+            SocketId {
+                slot: index,
+                generation: NonZeroU32::new(generation)?,
+            },
+            slot,
+        ))
+    }
+
+    /// The slot of a socket, if the socket has not been closed. It may be at any moment.
+    pub(crate) fn get(&self, id: SocketId) -> Option<&Slot> {
+        self.slots
+            .get(id.slot)
+            .filter(|slot| slot.status_of(id).is_some())
+    }
+
+    pub(crate) fn slot(&self, index: u32) -> Option<&Slot> {
+        self.slots.get(index)
+    }
+
+    /// Marks a socket as closed: no datagram gets in any more. The caller holds its control lock.
+    pub(crate) fn close(&self, slot: &Slot) {
+        let status = slot.status();
+        let generation = status.generation.wrapping_add(1);
+        slot.set_status(Status {
+            generation,
+            mode: Mode::Closed,
+            ..status
+        });
+    }
+
+    /// Lays a closed socket's slot to rest, once nothing leads to it any more.
+    pub(crate) fn rest(&self, index: u32) {
+        lock(&self.resting).push_back((self.domain.ticket(), index));
+    }
+
+    /// The sockets that are open.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (SocketId, &Slot)> {
+        (0..self.slots.len()).filter_map(|index| {
+            let slot = self.slots.get(index)?;
+            let status = slot.status();
+            let generation = NonZeroU32::new(status.generation)?;
+            let is_open = status.mode != Mode::Closed;
+            is_open.then_some((
+                SocketId {
+                    slot: index,
+                    generation,
+                },
+                slot,
+            ))
+        })
+    }
+
+    fn rested(&self) -> Option<u32> {
+        let mut resting = lock(&self.resting);
+        let (ticket, index) = resting.front().copied()?;
+        if !self.domain.elapsed(&ticket) {
+            return None;
+        }
+        resting.pop_front();
+        Some(index)
+    }
+
+    fn fresh(&self) -> Option<u32> {
+        // Whoever grows the table has its new slot, so others must not be told of it.
+        let _resting = lock(&self.resting);
+        let index = self.slots.len();
+        // Bits of a slot's word in the established table say other things.
+        if index >= 1 << 30 {
+            return None;
+        }
+        self.slots.grow_to(index + 1, Slot::default);
+        Some(index)
+    }
+}
+
+/// A socket's options, each readable while another is set.
+#[derive(Debug, Default)]
+pub(crate) struct Options(AtomicU32);
+
+/// An option that is on or off.
+#[derive(Debug, Clone, Copy)]
+#[repr(u32)]
+pub(crate) enum Flag {
+    /// `SO_BROADCAST`.
+    Broadcast = 1 << 16,
+    /// `SO_REUSEADDR`.
+    ReuseAddr = 1 << 17,
+    /// `IPV6_V6ONLY`.
+    V6Only = 1 << 18,
+    /// `IP_TRANSPARENT`: any address will do as the local one.
+    Transparent = 1 << 19,
+    /// The socket was opened as `AF_INET6`.
+    Inet6 = 1 << 20,
+}
+
+impl Options {
+    fn reset(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+
+    pub(crate) fn has(&self, flag: Flag) -> bool {
+        self.0.load(Ordering::Relaxed) & flag as u32 != 0
+    }
+
+    pub(crate) fn set(&self, flag: Flag, on: bool) {
+        if on {
+            self.0.fetch_or(flag as u32, Ordering::Relaxed);
+        } else {
+            self.0.fetch_and(!(flag as u32), Ordering::Relaxed);
+        }
+    }
+
+    /// TTL or hop limit of datagrams sent; `None` leaves it to the knob.
+    pub(crate) fn ttl(&self) -> Option<u8> {
+        let [.., ttl] = self.0.load(Ordering::Relaxed).to_be_bytes();
+        (ttl != 0).then_some(ttl)
+    }
+
+    pub(crate) fn set_ttl(&self, ttl: Option<u8>) {
+        self.set_byte(0, ttl.unwrap_or(0));
+    }
+
+    /// Type of service or traffic class of datagrams sent.
+    pub(crate) fn tos(&self) -> u8 {
+        let [.., tos, _] = self.0.load(Ordering::Relaxed).to_be_bytes();
+        tos
+    }
+
+    pub(crate) fn set_tos(&self, tos: u8) {
+        self.set_byte(8, tos);
+    }
+
+    fn set_byte(&self, shift: u32, byte: u8) {
+        let put = |word: u32| Some(word & !(0xff << shift) | u32::from(byte) << shift);
+        let _ = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, put);
     }
 }

@@ -78,13 +78,13 @@
 //! ```
 
 mod frame;
-//pub mod impair;
-//pub mod pcap;
+pub mod impair;
+pub mod pcap;
 pub mod port;
 mod stats;
 #[cfg(test)]
 mod testing;
-//pub mod tun;
+pub mod tun;
 pub mod wire;
 
 use std::io;

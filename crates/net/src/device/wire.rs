@@ -122,8 +122,8 @@ impl Device for WireEnd {
             }
         }
         state.is_blocked = !packets.is_empty();
-        let has_become_full = was_empty && !state.packets.is_empty();
-        let receiver = state.receiver.clone().filter(|_| has_become_full);
+        let has_arrived = was_empty && !state.packets.is_empty();
+        let receiver = state.receiver.clone().filter(|_| has_arrived);
         drop(state);
         wake(receiver);
         Ok(())

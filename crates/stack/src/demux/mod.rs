@@ -1,16 +1,424 @@
+//! Which socket a packet is for.
+//!
+//! Connected sockets are found by all four addresses and ports in the [established](established)
+//! table, without a lock; others by their local address and port in the [bind table](bound). The
+//! ordinary lookup asks one, then the other; the [early](early) look asks the first alone.
+//!
+//! # A socket that moves is never out of sight
+//!
+//! `connect` on a socket that takes datagrams from anybody, one that is connected elsewhere, and
+//! the way back, all go the same way:
+//!
+//! 1. The socket enters the table where it will be found. Lookups find it there and pass it over,
+//!    for they ask the slot.
+//! 2. The slot's state changes, under the lock of its queue: from this moment on it takes or refuses
+//!    datagrams by its new address, wherever they find it.
+//! 3. The count of moves goes up.
+//! 4. The socket leaves the table where it was.
+//!
+//! A lookup that asked the first table before step 2 and the second after step 4 has missed it in
+//! both. It sees the count changed, and looks again.
+
+pub(crate) mod bound;
+pub(crate) mod early;
+pub(crate) mod established;
+pub(crate) mod flow;
+pub(crate) mod row;
+pub(crate) mod siphash;
+
+use core::net::IpAddr;
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::sync::MutexGuard;
+
+use forebay_sync::cache_line::CacheLine;
 use forebay_sync::rcu::Domain;
 use forebay_sync::static_key::StaticKey;
-pub struct Demux(StaticKey);
+
+use self::bound::{Binding, Bound, InUse};
+use self::established::Established;
+use self::flow::{Flow, KeySet};
+use self::row::{Class, Listener};
+use self::siphash::Key;
+use crate::packet::Packet;
+use crate::socket::{Control, Mode, Slot, SocketError, SocketId, Sockets, Status, lock};
+use crate::udp::queue::{Refusal, SocketMemory};
+use crate::wire::protocol;
+
+/// Everything that sockets share.
+pub struct Demux {
+    domain: Domain,
+    key: Key,
+    sockets: Sockets,
+    established: Established,
+    bound: Bound,
+    /// How often a socket has moved from one table to another, or within one.
+    moves: CacheLine<AtomicU64>,
+    memory: SocketMemory,
+    early_key: StaticKey,
+}
+
+/// Where a socket is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Seat {
+    pub(crate) binding: Binding,
+    /// The peer, of the same family as the local address, if the socket is connected.
+    pub(crate) peer: Option<(IpAddr, u16)>,
+}
+
 impl Demux {
-    pub(crate) fn new(_: &Domain, _: [u64; 2], _: usize) -> Self {
-        Self(StaticKey::new())
+    /// Tables without sockets. `seed` is what strangers must not know; all sockets together hold
+    /// at most `socket_memory` bytes of buffers.
+    pub(crate) fn new(domain: &Domain, seed: [u64; 2], socket_memory: usize) -> Self {
+        let key = Key(seed);
+        Self {
+            domain: domain.clone(),
+            key,
+            sockets: Sockets::new(domain),
+            established: Established::new(),
+            bound: Bound::new(key),
+            moves: CacheLine::default(),
+            memory: SocketMemory::new(socket_memory),
+            early_key: StaticKey::new(),
+        }
     }
+
+    /// On while there is a connected socket.
     pub(crate) fn early_key(&self) -> &StaticKey {
-        &self.0
+        &self.early_key
+    }
+
+    pub(crate) fn sockets(&self) -> &Sockets {
+        &self.sockets
+    }
+
+    pub(crate) fn memory(&self) -> &SocketMemory {
+        &self.memory
     }
 }
-pub(crate) mod early {
-    use crate::{core::Context, family::Family, packet::Packet};
-    pub(crate) fn prefetch<F: Family>(_: &mut Context<'_>, _: &mut Packet) {}
-    pub(crate) fn look<F: Family>(_: &mut Context<'_>, _: &mut Packet) {}
+
+/// A connected socket, and the key set that says so.
+#[derive(Debug, Clone, Copy)]
+struct Hit<'a> {
+    id: SocketId,
+    keys: &'a KeySet,
+}
+
+/// Looking packets up. To be called under a guard.
+impl Demux {
+    /// The socket that takes the flow's packets: the connected one, else the best that takes
+    /// datagrams from anybody.
+    pub(crate) fn lookup(&self, flow: &Flow, local: (IpAddr, u16), iif: u32) -> Option<SocketId> {
+        let hash = flow.hash(self.key);
+        let mut moves = self.moves.load(Ordering::Acquire);
+        loop {
+            if let Some(hit) = self.find_connected(flow, hash, iif) {
+                return Some(hit.id);
+            }
+            let found = self.bound.find(local.0, local.1, |listener| {
+                self.score(listener, local.0, flow, iif)
+            });
+            let now = self.moves.load(Ordering::Acquire);
+            if now == moves {
+                return found;
+            }
+            moves = now;
+        }
+    }
+
+    /// Calls `f` with every socket that takes the flow's packets: for broadcasts and groups.
+    pub(crate) fn for_each(
+        &self,
+        flow: &Flow,
+        local: (IpAddr, u16),
+        iif: u32,
+        mut f: impl FnMut(SocketId),
+    ) {
+        if let Some(hit) = self.find_connected(flow, flow.hash(self.key), iif) {
+            f(hit.id);
+        }
+        self.bound.for_each(local.0, local.1, |listener| {
+            if self.score(listener, local.0, flow, iif).is_some() {
+                f(listener.id);
+            }
+        });
+    }
+
+    /// The socket that is connected so.
+    #[inline]
+    fn find_connected(&self, flow: &Flow, hash: u64, iif: u32) -> Option<Hit<'_>> {
+        // One bound to the interface goes before one that is not.
+        let mut second = None;
+        let first = self.established.find(hash, |word| {
+            let (index, which) = unpack_word(word);
+            let keys = self.sockets.slot(index)?.key_set(which);
+            if !keys.is(flow, iif) {
+                return None;
+            }
+            let generation = core::num::NonZeroU32::new(keys.connected())?;
+            let hit = Hit {
+                id: SocketId {
+                    slot: index,
+                    generation,
+                },
+                keys,
+            };
+            if keys.device() != 0 {
+                return Some(hit);
+            }
+            second = Some(hit);
+            None
+        });
+        first.or(second)
+    }
+
+    /// How well a socket fits, as Linux's `compute_score`: one bound to the interface goes before
+    /// one that is not, an IPv4 socket before an IPv6 one.
+    fn score(&self, listener: &Listener, local: IpAddr, flow: &Flow, iif: u32) -> Option<u32> {
+        let device = listener.class.device;
+        if device != 0 && device != iif {
+            return None;
+        }
+        let slot = self.sockets.slot(listener.id.slot)?;
+        if !slot.takes(listener.id, flow, iif) {
+            return None;
+        }
+        let same_family = listener.inet6 == local.is_ipv6();
+        Some(u32::from(device != 0) * 4 + u32::from(same_family))
+    }
+
+    /// Puts a datagram into a socket's queue, if the socket still takes the flow's.
+    pub(crate) fn deliver(
+        &self,
+        id: SocketId,
+        flow: &Flow,
+        packet: Packet,
+    ) -> Result<(), (Packet, Refusal)> {
+        let Some(slot) = self.sockets.slot(id.slot) else {
+            return Err((packet, Refusal::Moved));
+        };
+        let iif = packet.iif;
+        let is_right = || slot.takes(id, flow, iif);
+        slot.queue
+            .push(packet, &slot.head.memory, &self.memory, is_right)
+    }
+
+    /// Tells the socket that is connected so of an error.
+    pub(crate) fn report(&self, flow: &Flow, iif: u32, error: SocketError) {
+        let hit = self.find_connected(flow, flow.hash(self.key), iif);
+        if let Some(slot) = hit.and_then(|hit| self.sockets.get(hit.id)) {
+            slot.queue.set_error(error);
+        }
+    }
+}
+
+/// Placing sockets. To be called without a guard: these may wait for a grace period.
+impl Demux {
+    /// The socket's slot with its control lock, unless the socket is closed.
+    pub(crate) fn control(&self, id: SocketId) -> Option<(&Slot, MutexGuard<'_, Control>)> {
+        let slot = self.sockets.get(id)?;
+        let control = lock(&slot.head.control);
+        // Again, for it may have been closed while we waited.
+        slot.status_of(id)?;
+        Some((slot, control))
+    }
+
+    /// Gives an open socket its first address. With port 0, one of the range is chosen; with
+    /// `any`, it takes every address and every port.
+    pub(crate) fn bind(
+        &self,
+        id: SocketId,
+        slot: &Slot,
+        control: &mut Control,
+        binding: &Binding,
+        how: Bind,
+    ) -> Result<(), InUse> {
+        let status = slot.status();
+        debug_assert_eq!(status.mode, Mode::Open);
+        // Nobody reads the key set of a socket without an address.
+        let place = |binding: &Binding| {
+            let seat = Seat {
+                binding: *binding,
+                peer: None,
+            };
+            slot.key_set(status.keys)
+                .write(&seat.flow(), binding.class.device);
+            slot.set_status(Status {
+                mode: Mode::Bound,
+                ..status
+            });
+        };
+        // The socket is findable from here on, so it is ready before.
+        match how {
+            Bind::Port => {
+                place(binding);
+                self.bound
+                    .bind(binding, id)
+                    .inspect_err(|InUse| slot.set_status(status))?;
+            }
+            Bind::Ephemeral { range, start } => {
+                self.bound
+                    .bind_ephemeral(binding, id, range, start, place)?;
+            }
+            Bind::Any => {
+                place(binding);
+                self.bound.add(binding, id, false);
+            }
+        }
+        control.share = binding.class.share;
+        Ok(())
+    }
+
+    /// Moves a socket that has an address to another one, or connects it, or both.
+    pub(crate) fn reseat(&self, id: SocketId, slot: &Slot, control: &mut Control, to: &Seat) {
+        let Some(from) = self.seat(slot, control) else {
+            return;
+        };
+        if from == *to {
+            return;
+        }
+        let status = slot.status();
+        let keys = status.keys ^ 1;
+        if control
+            .retired
+            .is_some_and(|retired| !self.domain.elapsed(&retired))
+        {
+            self.domain.synchronize();
+        }
+        slot.key_set(keys)
+            .write(&to.flow(), to.binding.class.device);
+        self.enter(id, slot, keys, to);
+        let mode = if to.peer.is_some() {
+            Mode::Connected
+        } else {
+            Mode::Bound
+        };
+        slot.set_status(Status {
+            mode,
+            keys,
+            ..status
+        });
+        self.moves.fetch_add(1, Ordering::Release);
+        self.leave(id, slot, status.keys, &from);
+
+        control.retired = Some(self.domain.ticket());
+        control.device = to.binding.class.device;
+        control.share = to.binding.class.share;
+    }
+
+    /// Takes an address from a socket.
+    pub(crate) fn unseat(&self, id: SocketId, slot: &Slot, control: &Control) {
+        let Some(from) = self.seat(slot, control) else {
+            return;
+        };
+        let status = slot.status();
+        slot.set_status(Status {
+            mode: Mode::Open,
+            ..status
+        });
+        self.leave(id, slot, status.keys, &from);
+        // The next bind writes the key set that packets may still be reading.
+        self.domain.synchronize();
+    }
+
+    /// Closes a socket: nothing finds it any more, nothing gets into its queue. Returns false if it
+    /// is closed already.
+    pub(crate) fn close(&self, id: SocketId, free: impl FnOnce(&Slot)) -> bool {
+        let Some((slot, control)) = self.control(id) else {
+            return false;
+        };
+        let seat = self.seat(slot, &control);
+        let keys = slot.status().keys;
+        self.sockets.close(slot);
+        if let Some(seat) = seat {
+            self.leave(id, slot, keys, &seat);
+        }
+        free(slot);
+        drop(control);
+        self.sockets.rest(id.slot);
+        true
+    }
+
+    /// Where a socket is, if it has an address.
+    pub(crate) fn seat(&self, slot: &Slot, control: &Control) -> Option<Seat> {
+        let status = slot.status();
+        let is_connected = match status.mode {
+            Mode::Bound => false,
+            Mode::Connected => true,
+            Mode::Open | Mode::Closed => return None,
+        };
+        let keys = slot.key_set(status.keys);
+        let (addr, port) = keys.local();
+        let class = Class {
+            device: keys.device(),
+            share: control.share,
+        };
+        let binding = Binding::new(addr, port, class, &slot.head.options);
+        Some(Seat {
+            binding,
+            peer: is_connected.then(|| keys.remote()),
+        })
+    }
+
+    /// Puts a socket into the tables by the key set that it is about to have.
+    fn enter(&self, id: SocketId, slot: &Slot, keys: usize, to: &Seat) {
+        if to.peer.is_some() {
+            let hash = slot.key_set(keys).flow().hash(self.key);
+            let word = pack_word(id.slot, keys);
+            self.established
+                .insert(hash, word, |word| self.hash_of(word));
+            self.early_key.inc();
+        }
+        self.bound.add(&to.binding, id, to.peer.is_some());
+    }
+
+    /// Takes a socket out of the tables.
+    fn leave(&self, id: SocketId, slot: &Slot, keys: usize, from: &Seat) {
+        if from.peer.is_some() {
+            let hash = slot.key_set(keys).flow().hash(self.key);
+            let word = pack_word(id.slot, keys);
+            if self
+                .established
+                .remove(hash, word, |word| self.hash_of(word))
+            {
+                self.early_key.dec();
+            }
+        }
+        self.bound.remove(&from.binding, id, from.peer.is_some());
+    }
+
+    fn hash_of(&self, word: u32) -> u64 {
+        let (index, keys) = unpack_word(word);
+        let slot = self.sockets.slot(index);
+        slot.map_or(0, |slot| slot.key_set(keys).flow().hash(self.key))
+    }
+}
+
+/// How a socket comes by its port.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Bind {
+    /// It is given.
+    Port,
+    /// The first free one of the range (first and last), from a random start on.
+    Ephemeral { range: (u16, u16), start: u32 },
+    /// It needs none: it takes every address and every port that no other socket does.
+    Any,
+}
+
+impl Seat {
+    /// The flow of its packets; from anybody, if there is no peer.
+    fn flow(&self) -> Flow {
+        let local = (self.binding.addr, self.binding.port);
+        let nobody = (bound::wildcard(self.binding.addr), 0);
+        Flow::new(protocol::UDP, local, self.peer.unwrap_or(nobody))
+    }
+}
+
+/// A word of the established table: slot, a bit for TCP's time-wait, key set.
+fn pack_word(slot: u32, keys: usize) -> u32 {
+    slot << 2 | (keys & 1) as u32
+}
+
+#[inline]
+fn unpack_word(word: u32) -> (u32, usize) {
+    (word >> 2, (word & 1) as usize)
 }

@@ -45,17 +45,19 @@ pub(crate) fn hop_by_hop(cx: &Context<'_>, packet: &mut Packet) -> Verdict {
 }
 
 /// Goes through the extension headers of a packet for this host, through reassembly too if it is a
-/// fragment. The packet that comes back says in `protocol` and `l4_offset` which of the protocols
-/// of this host it is for. `None` if it waits for other fragments or was dropped, its sender told
+/// fragment. The packet that comes back says in `protocol` and `l4_offset` what lies behind them. `None` if it waits for other fragments or was dropped, its sender told
 /// where RFC 8200 and RFC 4443 ask for it.
 pub(crate) fn walk(cx: &mut Context<'_>, mut packet: Packet) -> Option<Packet> {
     let mut at = Position::first(&packet);
     loop {
         let next = match at.kind {
-            protocol::TCP | protocol::UDP | protocol::ICMPV6 => return Some(arrive(packet, at)),
             // Validation has looked into it.
             protocol::HOP_BY_HOP if at.offset == Ipv6Header::LEN => skip(&mut packet, at),
-            protocol::HOP_BY_HOP => Err(unknown_next_header(at, DropReason::Ipv6ExtHdr)),
+            protocol::HOP_BY_HOP => Err(reject(
+                DropReason::Ipv6ExtHdr,
+                PARAM_NEXT_HEADER,
+                at.announced_at,
+            )),
             protocol::DESTINATION_OPTIONS => {
                 let max = cx.view.sysctls.get(Knob::MaxDstOptsNumber);
                 options(&mut packet, at, max, Place::Destination)
@@ -76,8 +78,7 @@ pub(crate) fn walk(cx: &mut Context<'_>, mut packet: Packet) -> Option<Packet> {
                 }
                 Err(verdict) => Err(verdict),
             },
-            protocol::NO_NEXT_HEADER => Err(Verdict::Drop(DropReason::ProtocolIgnored)),
-            _ => Err(unknown_next_header(at, DropReason::IpNoProto)),
+            _ => return Some(arrive(packet, at)),
         };
         match next {
             Ok(next) => at = next,
@@ -142,10 +143,6 @@ fn refuse(cx: &mut Context<'_>, packet: Packet, verdict: Verdict) {
 fn reject(reason: DropReason, code: u8, pointer: usize) -> Verdict {
     let pointer = u32::try_from(pointer).unwrap_or(u32::MAX);
     Verdict::Reject(reason, IcmpError::ParameterProblem { code, pointer })
-}
-
-fn unknown_next_header(at: Position, reason: DropReason) -> Verdict {
-    reject(reason, PARAM_NEXT_HEADER, at.announced_at)
 }
 
 /// The extension header at a place: what comes next, and all its bytes. Linux does not answer one

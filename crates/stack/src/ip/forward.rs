@@ -49,7 +49,7 @@ pub(crate) fn forward<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
         icmp::send_redirect::<F>(cx, &packet, gateway);
     }
     if packet.has_options {
-        record_route(cx, &mut packet, interface);
+        options::forward(cx, &mut packet, interface);
     }
     F::decrement_hop_limit(&mut packet);
     cx.core.count(F::MIB.forwarded);
@@ -74,17 +74,6 @@ fn is_forwardable<F: Family>(packet: &Packet) -> bool {
             !src.is_unspecified() && !src.is_unicast_link_local() && !dst.is_unicast_link_local()
         }
         _ => true,
-    }
-}
-
-/// Options that ask every router for its address get the one of the outgoing interface.
-fn record_route(cx: &Context<'_>, packet: &mut Packet, interface: &Interface) {
-    let v4 = interface.addresses.iter().find_map(|own| match own.addr {
-        IpAddr::V4(addr) => Some(addr),
-        IpAddr::V6(_) => None,
-    });
-    if let Some(own) = v4 {
-        options::record(cx, packet, own);
     }
 }
 

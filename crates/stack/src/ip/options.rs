@@ -11,6 +11,7 @@ use zerocopy::FromBytes;
 
 use crate::core::Context;
 use crate::drop::DropReason;
+use crate::interface::{Interface, InterfaceAddress};
 use crate::ip::icmp::IcmpError;
 use crate::packet::{Packet, Verdict};
 use crate::time::Instant;
@@ -61,10 +62,13 @@ pub(crate) fn check(packet: &Packet) -> Verdict {
     Verdict::Undecided
 }
 
-/// Writes our address and time where a record-route or timestamp option of a checked packet asks for
-/// them: `own` is the address of the interface by which the packet leaves, or its destination if it
-/// is delivered here.
-pub(crate) fn record(cx: &Context<'_>, packet: &mut Packet, own: Ipv4Addr) {
+/// Writes this router's address and time where a record-route or timestamp option of a checked
+/// packet asks for them; the address is that of the interface by which the packet leaves. What is
+/// delivered here stays as it came: no program here reads its options.
+pub(crate) fn forward(cx: &Context<'_>, packet: &mut Packet, interface: &Interface) {
+    let Some(own) = interface.addresses.iter().find_map(v4) else {
+        return;
+    };
     let Some(header) = header(packet) else { return };
     let mut written = header.to_vec();
     for option in Options::new(header).flatten() {
@@ -307,6 +311,13 @@ fn advance(header: &mut [u8], option: &Ipv4Option<'_>, entry: u8) {
 fn put(header: &mut [u8], at: usize, bytes: &[u8]) {
     if let Some(place) = header.get_mut(at..at + bytes.len()) {
         place.copy_from_slice(bytes);
+    }
+}
+
+fn v4(own: &InterfaceAddress) -> Option<Ipv4Addr> {
+    match own.addr {
+        IpAddr::V4(addr) => Some(addr),
+        IpAddr::V6(_) => None,
     }
 }
 

@@ -52,6 +52,3 @@ fn is_checksum_valid<F: Family>(packet: &Packet) -> bool {
     }
     sum.is_valid()
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,6 +1,7 @@
 //! One direction of a port: a bounded queue between the device and the program.
 
 use std::io;
+use std::mem::take;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
@@ -23,7 +24,7 @@ pub(super) struct State {
     /// The device, or the last of the program's handles, is gone.
     pub(super) closed: bool,
     /// The device found no room for a packet.
-    is_blocked: bool,
+    pub(super) is_blocked: bool,
     /// The driver of the device.
     device: Option<Waker>,
     /// The program's tasks that wait.
@@ -62,15 +63,10 @@ impl Lane {
 
     /// The device's side has changed something in `state`: the program may go on.
     pub(super) fn wake_program(&self, mut state: MutexGuard<'_, State>) {
-        let tasks = std::mem::take(&mut state.tasks);
+        let tasks = take(&mut state.tasks);
         drop(state);
         self.changed.notify_all();
         tasks.into_iter().for_each(Waker::wake);
-    }
-
-    /// The device's side leaves packets behind for want of room.
-    pub(super) fn block(state: &mut State) {
-        state.is_blocked = true;
     }
 
     /// Does `attempt` for the program; `None` from it means not now.

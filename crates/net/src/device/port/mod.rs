@@ -289,7 +289,7 @@ impl Device for PortDevice {
             cache.free(packet);
         }
         if !packets.is_empty() {
-            Lane::block(&mut state);
+            state.is_blocked = true;
         }
         lane.wake_program(state);
         Ok(())

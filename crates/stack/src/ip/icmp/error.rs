@@ -129,9 +129,9 @@ pub(crate) fn send_error<F: Family>(cx: &mut Context<'_>, about: &Packet, error:
     if about.iif != LOOPBACK && !limit::may_send::<F>(cx, F::src(about), &header) {
         return;
     }
-    match route_back::<F>(cx, about) {
-        Ok(route) => send_quoting::<F>(cx, &header, about, &route),
-        Err(_) => count::out_error::<F>(cx),
+    // Routing counts what it does not find; ICMP's own errors are others (RFC 4293).
+    if let Ok(route) = route_back::<F>(cx, about) {
+        send_quoting::<F>(cx, &header, about, &route);
     }
 }
 
@@ -168,7 +168,7 @@ fn is_unanswerable(headers: &Headers, packet: &[u8]) -> bool {
                     || (v4::TIMESTAMP..=v4::ADDRESS_MASK_REPLY).contains(&kind)
             })
         }
-        protocol::ICMPV6 if headers.version == IpVersion::V6 => match kind {
+        protocol::ICMPV6 if headers.version == IpVersion::V6 && headers.is_first => match kind {
             Some(kind) => kind < v6::FIRST_INFORMATIONAL || kind == v6::REDIRECT,
             // The type may lie in another fragment; the answer is then about the missing header
             // chain (RFC 7112).

@@ -50,6 +50,3 @@ fn fill_checksum<F: Family>(message: &mut Packet, src: F::Addr, dst: F::Addr) {
         field.copy_from_slice(&sum.finish().to_be_bytes());
     }
 }
-
-#[cfg(test)]
-mod tests;

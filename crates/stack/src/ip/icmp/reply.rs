@@ -128,13 +128,19 @@ fn turn_round(message: &mut Packet, kind: u8, asked: Checksum, answered: Checksu
     header.kind = kind;
     let after = u16::from_be_bytes([header.kind, header.code]);
     let sum = update_u16(header.checksum.get(), before, after);
-    header.checksum = update_u16(sum, !asked.finish(), !answered.finish()).into();
+    // Where the sum is zero by difference it may be the zero of a message of nothing but zeros, whose
+    // checksum is 0xffff; for any other, both are right.
+    header.checksum = match update_u16(sum, !asked.finish(), !answered.finish()) {
+        0 => 0xffff,
+        sum => sum,
+    }
+    .into();
 }
 
 /// The stack has no clock that knows the time of day; the first bit says that these milliseconds
 /// count from somewhere else (RFC 792).
 fn non_standard_time(now: Instant) -> [u8; 4] {
     const NON_STANDARD: u64 = 1 << 31;
-    let [.., a, b, c, d] = (now.as_millis() % NON_STANDARD | NON_STANDARD).to_be_bytes();
+    let [.., a, b, c, d] = (NON_STANDARD | (now.as_millis() % NON_STANDARD)).to_be_bytes();
     [a, b, c, d]
 }

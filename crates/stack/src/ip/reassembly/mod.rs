@@ -50,6 +50,9 @@ const POOL_SHARE: usize = 16;
 /// Most fragments of one datagram: 65,535 bytes over an MTU of 576 take 119.
 const MAX_FRAGMENTS: usize = 256;
 
+/// The deadline when nothing waits.
+const NEVER: u64 = u64::MAX;
+
 /// The ECN bits of traffic class and type of service (RFC 3168 section 5).
 const ECN_MASK: u8 = 3;
 
@@ -58,7 +61,7 @@ const MAX_LEN: usize = 65_535;
 
 /// Reassembles an IPv4 fragment for local delivery, as Linux's `ip_defrag`. The packet that comes
 /// back is whole; `None` if others are missing or it was dropped.
-pub(crate) fn defrag(cx: &mut Context<'_>, packet: Packet) -> Option<Packet> {
+pub(crate) fn local_in_v4(cx: &mut Context<'_>, packet: Packet) -> Option<Packet> {
     let Some(fragment) = Fragment::v4(&packet) else {
         cx.drop(packet, DropReason::PktTooSmall);
         return None;
@@ -159,8 +162,8 @@ pub(crate) struct Reassembler<F: Family> {
     buckets: [Mutex<Bucket<F>>; BUCKETS],
     /// Bytes of buffers that wait, Linux's `truesize`.
     memory: AtomicUsize,
-    /// No datagram expires before this, in nanoseconds; `u64::MAX` if none waits. It may be earlier
-    /// than need be, when what set it is complete by now.
+    /// No datagram expires before this, in nanoseconds. It may be earlier than need be, when what
+    /// set it is complete by now.
     earliest: AtomicU64,
 }
 
@@ -212,7 +215,7 @@ impl<F: Family> Reassembler<F> {
             seed,
             buckets: [const { Mutex::new(VecDeque::new()) }; BUCKETS],
             memory: AtomicUsize::new(0),
-            earliest: AtomicU64::new(u64::MAX),
+            earliest: AtomicU64::new(NEVER),
         }
     }
 
@@ -260,14 +263,22 @@ impl<F: Family> Reassembler<F> {
     }
 
     /// Gives up the datagrams whose time is over, and tells their senders if the first fragment had
-    /// come (RFC 792, RFC 8200 section 4.5): without it an ICMP error could quote no port.
-    pub(crate) fn expire(&self, cx: &mut Context<'_>) {
-        if self.earliest.load(Relaxed) > cx.now.as_nanos() {
-            return;
+    /// come (RFC 792, RFC 8200 section 4.5): without it an ICMP error could quote no port. Returns
+    /// when there may be more to do.
+    pub(crate) fn expire(&self, cx: &mut Context<'_>) -> Option<Instant> {
+        if self.earliest.load(Relaxed) <= cx.now.as_nanos() {
+            self.expire_now(cx);
         }
+        match self.earliest.load(Relaxed) {
+            NEVER => None,
+            nanos => Some(Instant::from_nanos(nanos)),
+        }
+    }
+
+    fn expire_now(&self, cx: &mut Context<'_>) {
         // Whoever adds a datagram lowers this again, and does so under its bucket's lock: either
         // before the lock is taken here, and the datagram is seen, or after this store.
-        self.earliest.store(u64::MAX, Relaxed);
+        self.earliest.store(NEVER, Relaxed);
         for index in 0..BUCKETS {
             for datagram in self.take_expired(index, cx.now) {
                 cx.core.count(F::MIB.reasm_timeout);
@@ -276,14 +287,6 @@ impl<F: Family> Reassembler<F> {
                 }
                 give_up::<F>(cx, datagram, DropReason::FragTimeout);
             }
-        }
-    }
-
-    /// When [`expire`](Self::expire) has something to do, at the earliest.
-    pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        match self.earliest.load(Relaxed) {
-            u64::MAX => None,
-            nanos => Some(Instant::from_nanos(nanos)),
         }
     }
 

@@ -1,0 +1,195 @@
+//! Flows, and the words by which a socket's slot holds one.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use super::siphash::Key;
+use crate::family::Family;
+use crate::fib::Address;
+use crate::packet::{IpVersion, Packet};
+
+/// Both ends of a conversation, as this host sees it. IPv4-mapped addresses are IPv4.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Flow {
+    local: [u64; 2],
+    remote: [u64; 2],
+    /// The local port in the high half.
+    ports: u32,
+    /// Protocol and IP version.
+    kind: u32,
+}
+
+impl Flow {
+    /// The flow of a packet that came in and whose ports are known.
+    #[inline]
+    pub(crate) fn of_packet<F: Family>(packet: &Packet) -> Self {
+        Self {
+            local: split(F::dst(packet).to_u128()),
+            remote: split(F::src(packet).to_u128()),
+            ports: join_ports(packet.dst_port, packet.src_port),
+            kind: kind(packet.protocol, F::VERSION),
+        }
+    }
+
+    /// The flow between two ends of one family.
+    pub(crate) fn new(protocol: u8, local: (IpAddr, u16), remote: (IpAddr, u16)) -> Self {
+        let version = version_of(local.0);
+        Self {
+            local: split(to_u128(local.0)),
+            remote: split(to_u128(remote.0)),
+            ports: join_ports(local.1, remote.1),
+            kind: kind(protocol, version),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn hash(&self, key: Key) -> u64 {
+        let tail = u64::from(self.ports) | u64::from(self.kind) << 32;
+        let ([l0, l1], [r0, r1]) = (self.local, self.remote);
+        if self.kind & 0xff == 4 {
+            key.hash([l0 | r0 << 32], tail, 6)
+        } else {
+            key.hash([l0, l1, r0, r1], tail, 6)
+        }
+    }
+}
+
+/// Where a socket is: its local end, its peer if it is connected, the interface it is bound to.
+///
+/// One cache line, so that to compare a packet costs one miss. A slot has two: packets may still
+/// read the one that the socket has left, which is therefore written again only after a grace
+/// period.
+#[repr(align(64))]
+#[derive(Debug, Default)]
+pub(crate) struct KeySet {
+    local: [AtomicU64; 2],
+    remote: [AtomicU64; 2],
+    ports: AtomicU32,
+    kind: AtomicU32,
+    device: AtomicU32,
+    /// The socket's generation while it is connected as the words say, else 0. Changes under the
+    /// lock of the socket's queue; all above does not change while anybody may read it.
+    connected: AtomicU32,
+    /// The input route that the flow's packets were last delivered by; see [`super::early`].
+    pub(super) input_route: AtomicU64,
+}
+
+impl KeySet {
+    /// Writes a set that nobody reads.
+    pub(crate) fn write(&self, flow: &Flow, device: u32) {
+        let relaxed = Ordering::Relaxed;
+        for (word, value) in self.local.iter().zip(flow.local) {
+            word.store(value, relaxed);
+        }
+        for (word, value) in self.remote.iter().zip(flow.remote) {
+            word.store(value, relaxed);
+        }
+        self.ports.store(flow.ports, relaxed);
+        self.kind.store(flow.kind, relaxed);
+        self.device.store(device, relaxed);
+        self.input_route.store(0, relaxed);
+    }
+
+    /// Says that the socket of this generation is connected so, or (with 0) no longer is.
+    pub(crate) fn set_connected(&self, generation: u32) {
+        self.connected.store(generation, Ordering::Release);
+    }
+
+    /// The generation of the socket that is connected so.
+    pub(crate) fn connected(&self) -> u32 {
+        self.connected.load(Ordering::Acquire)
+    }
+
+    /// Whether it is the flow's, and may take packets that came in by `iif`.
+    #[inline]
+    pub(crate) fn is(&self, flow: &Flow, iif: u32) -> bool {
+        self.flow() == *flow && self.takes_from(iif)
+    }
+
+    /// Whether a socket that is bound so, and takes datagrams from anybody, takes the flow's.
+    pub(crate) fn covers(&self, flow: &Flow, iif: u32) -> bool {
+        let own = self.flow();
+        let (port, wanted) = (own.ports >> 16, flow.ports >> 16);
+        let any_addr = own.local == [0, 0];
+        (port == wanted || port == 0)
+            && (any_addr || (own.local, own.kind) == (flow.local, flow.kind))
+            && self.takes_from(iif)
+    }
+
+    /// The interface that the socket is bound to, or 0.
+    pub(crate) fn device(&self) -> u32 {
+        self.device.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn local(&self) -> (IpAddr, u16) {
+        let flow = self.flow();
+        (flow.addr(flow.local), (flow.ports >> 16) as u16)
+    }
+
+    pub(crate) fn remote(&self) -> (IpAddr, u16) {
+        let flow = self.flow();
+        (flow.addr(flow.remote), flow.ports as u16)
+    }
+
+    #[inline]
+    pub(crate) fn flow(&self) -> Flow {
+        let load =
+            |words: &[AtomicU64; 2]| words.each_ref().map(|word| word.load(Ordering::Relaxed));
+        Flow {
+            local: load(&self.local),
+            remote: load(&self.remote),
+            ports: self.ports.load(Ordering::Relaxed),
+            kind: self.kind.load(Ordering::Relaxed),
+        }
+    }
+
+    #[inline]
+    fn takes_from(&self, iif: u32) -> bool {
+        let device = self.device();
+        device == 0 || device == iif
+    }
+}
+
+impl Flow {
+    fn addr(&self, words: [u64; 2]) -> IpAddr {
+        let bits = u128::from(words[0]) | u128::from(words[1]) << 64;
+        if self.kind & 0xff == 4 {
+            Ipv4Addr::from_bits(bits as u32).into()
+        } else {
+            Ipv6Addr::from_bits(bits).into()
+        }
+    }
+}
+
+#[inline]
+fn split(addr: u128) -> [u64; 2] {
+    [addr as u64, (addr >> 64) as u64]
+}
+
+fn to_u128(addr: IpAddr) -> u128 {
+    match addr {
+        IpAddr::V4(addr) => u128::from(addr.to_bits()),
+        IpAddr::V6(addr) => addr.to_bits(),
+    }
+}
+
+fn version_of(addr: IpAddr) -> IpVersion {
+    match addr {
+        IpAddr::V4(_) => IpVersion::V4,
+        IpAddr::V6(_) => IpVersion::V6,
+    }
+}
+
+#[inline]
+fn kind(protocol: u8, version: IpVersion) -> u32 {
+    let version = match version {
+        IpVersion::V4 => 4,
+        IpVersion::V6 => 6,
+    };
+    u32::from(protocol) << 8 | version
+}
+
+#[inline]
+fn join_ports(local: u16, remote: u16) -> u32 {
+    u32::from(local) << 16 | u32::from(remote)
+}

@@ -1,0 +1,186 @@
+//! Datagrams that come in: checked, then queued on the socket that takes them.
+
+use core::net::IpAddr;
+
+use zerocopy::FromBytes;
+
+use super::queue::Refusal;
+use crate::core::Context;
+use crate::counters::Counter;
+use crate::demux::early::remember_route;
+use crate::demux::flow::Flow;
+use crate::drop::DropReason;
+use crate::family::Family;
+use crate::fib::RouteKind;
+use crate::ip::icmp::{self, IcmpError};
+use crate::packet::{ChecksumState, Destination, IpVersion, Packet};
+use crate::socket::SocketId;
+use crate::wire::{UdpHeader, protocol};
+
+/// Takes a datagram for this host.
+pub(crate) fn receive<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
+    if let Err(reason) = check::<F>(&mut packet) {
+        return cx.drop(packet, reason);
+    }
+    if is_for_one::<F>(cx, &packet) {
+        deliver::<F>(cx, packet);
+    } else {
+        deliver_to_all::<F>(cx, packet);
+    }
+}
+
+/// The header's rules; trims the packet to the datagram and notes its ports.
+fn check<F: Family>(packet: &mut Packet) -> Result<(), DropReason> {
+    let offset = usize::from(packet.l4_offset);
+    if !packet.linearize(offset + UdpHeader::LEN) {
+        return Err(DropReason::UdpLength);
+    }
+    let bytes = packet.data().get(offset..).unwrap_or_default();
+    let (header, _) = UdpHeader::ref_from_prefix(bytes).map_err(|_| DropReason::UdpLength)?;
+    let (len, checksum) = (usize::from(header.len.get()), header.checksum.get());
+    let (src_port, dst_port) = (header.src_port.get(), header.dst_port.get());
+    if len < UdpHeader::LEN || offset + len > packet.total_len() {
+        return Err(DropReason::UdpLength);
+    }
+    packet.truncate(offset + len);
+    match (checksum, F::VERSION) {
+        // The sender computed none, as RFC 768 allows and RFC 8200 section 8.1 does not.
+        (0, IpVersion::V4) => {}
+        (0, IpVersion::V6) => return Err(DropReason::UdpCsum),
+        _ => verify::<F>(packet, offset, len)?,
+    }
+    packet.src_port = src_port;
+    packet.dst_port = dst_port;
+    Ok(())
+}
+
+/// Verifies the checksum, unless somebody has, or this host itself sent the datagram and left the
+/// checksum to a device.
+fn verify<F: Family>(packet: &mut Packet, offset: usize, len: usize) -> Result<(), DropReason> {
+    if packet.checksum != ChecksumState::None {
+        return Ok(());
+    }
+    let (src, dst) = (F::src(packet), F::dst(packet));
+    let mut sum = F::pseudo_header(src, dst, protocol::UDP, len);
+    let mut skip = offset;
+    for chunk in packet.chunks() {
+        let from = skip.min(chunk.len());
+        skip -= from;
+        sum.add_bytes(&chunk[from..]);
+    }
+    if !sum.is_valid() {
+        return Err(DropReason::UdpCsum);
+    }
+    packet.checksum = ChecksumState::Verified;
+    Ok(())
+}
+
+/// Whether the destination is one host's address, and not a group's or a broadcast.
+fn is_for_one<F: Family>(cx: &Context<'_>, packet: &Packet) -> bool {
+    match packet.destination {
+        Destination::Multicast | Destination::LimitedBroadcast => false,
+        // A packet without a route was delivered by a socket's, which is never a broadcast's.
+        Destination::Own | Destination::Transit => !packet
+            .route
+            .and_then(|route| F::routes(cx.view).next_hop(route))
+            .is_some_and(|next_hop| next_hop.kind == RouteKind::Broadcast),
+    }
+}
+
+/// To the socket that early demux found, if that is still where it was, else to the one that the
+/// ordinary lookup finds.
+fn deliver<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
+    let flow = Flow::of_packet::<F>(&packet);
+    let demux = &cx.stack.demux;
+    let local = local::<F>(&packet);
+    let mut candidate = packet.socket.take();
+    loop {
+        let Some(id) = candidate.or_else(|| demux.lookup(&flow, local, packet.iif)) else {
+            return no_socket::<F>(cx, packet);
+        };
+        let (iif, was_routed) = (packet.iif, packet.route.is_some());
+        match demux.deliver(id, &flow, packet) {
+            Ok(()) => {
+                if was_routed {
+                    remember_route::<F>(cx, id, &flow, iif);
+                }
+                return;
+            }
+            // Each turn, a socket has moved meanwhile.
+            Err((again, Refusal::Moved)) => {
+                packet = again;
+                candidate = None;
+            }
+            Err((packet, refusal)) => return cx.drop(packet, reason_of(refusal)),
+        }
+    }
+}
+
+/// Every socket that wants it gets a copy, the last one the datagram itself.
+fn deliver_to_all<F: Family>(cx: &mut Context<'_>, packet: Packet) {
+    let flow = Flow::of_packet::<F>(&packet);
+    let demux = &cx.stack.demux;
+    let mut takers: Vec<SocketId> = Vec::new();
+    demux.for_each(&flow, local::<F>(&packet), packet.iif, |id| takers.push(id));
+    let Some(last) = takers.pop() else {
+        // Nobody is told that a group or broadcast found no socket (RFC 1122 section 3.2.2).
+        return cx.drop(packet, DropReason::UdpIgnoredMulti);
+    };
+    for id in takers {
+        match copy(cx, &packet) {
+            Some(copy) => offer(cx, id, &flow, copy),
+            None => cx.core.count(mem_errors(F::VERSION)),
+        }
+    }
+    offer(cx, last, &flow, packet);
+}
+
+fn offer(cx: &mut Context<'_>, id: SocketId, flow: &Flow, packet: Packet) {
+    if let Err((packet, refusal)) = cx.stack.demux.deliver(id, flow, packet) {
+        cx.drop(packet, reason_of(refusal));
+    }
+}
+
+fn no_socket<F: Family>(cx: &mut Context<'_>, packet: Packet) {
+    icmp::send_error::<F>(cx, &packet, IcmpError::PortUnreachable);
+    cx.drop(packet, DropReason::UdpNoSocket);
+}
+
+fn mem_errors(version: IpVersion) -> Counter {
+    match version {
+        IpVersion::V4 => Counter::UdpMemErrors,
+        IpVersion::V6 => Counter::Udp6MemErrors,
+    }
+}
+
+fn reason_of(refusal: Refusal) -> DropReason {
+    match refusal {
+        Refusal::Moved => DropReason::SocketClosed,
+        Refusal::QueueFull => DropReason::SocketRcvbuff,
+        Refusal::NoMemory => DropReason::ProtoMem,
+    }
+}
+
+fn local<F: Family>(packet: &Packet) -> (IpAddr, u16) {
+    (F::dst(packet).into(), packet.dst_port)
+}
+
+/// A second packet with the same bytes, in buffers of its own.
+fn copy(cx: &mut Context<'_>, packet: &Packet) -> Option<Packet> {
+    let mut copy: Option<Packet> = None;
+    for chunk in packet.chunks() {
+        let mut buffer = cx.core.alloc()?;
+        if chunk.len() > buffer.tailroom() && !buffer.set_headroom(0) {
+            return None;
+        }
+        buffer.put(chunk.len())?.copy_from_slice(chunk);
+        match &mut copy {
+            Some(head) => head.push_frag(buffer),
+            None => {
+                *buffer = **packet;
+                copy = Some(buffer);
+            }
+        }
+    }
+    copy
+}

@@ -1,0 +1,272 @@
+//! Datagrams that go out.
+
+use core::net::{IpAddr, SocketAddr};
+
+use zerocopy::IntoBytes;
+
+use super::socket::{BindError, NotOpen, may_be_local};
+use crate::core::Context;
+use crate::family::{Family, V4, V6};
+use crate::fib::RouteKind;
+use crate::interface::LOOPBACK;
+use crate::packet::{ChecksumState, IpVersion, Packet};
+use crate::socket::{Flag, Mode, Slot, SocketError, SocketId};
+use crate::stack::Stack;
+use crate::time::Instant;
+use crate::transmit::{self, IpParams, OutputRoute, SendError};
+use crate::wire::{UdpHeader, protocol};
+
+/// Why a datagram was not sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum UdpSendError {
+    /// EBADF.
+    #[error(transparent)]
+    NotOpen(#[from] NotOpen),
+    /// EDESTADDRREQ: no address given, and not connected.
+    #[error("destination address required")]
+    DestinationRequired,
+    /// EAFNOSUPPORT: an IPv6 destination on an IPv4 socket.
+    #[error("address family not supported by protocol")]
+    FamilyNotSupported,
+    /// EAGAIN: the socket had no port, and none is free.
+    #[error("no local port is free")]
+    NoPort,
+    /// What the network said about an earlier datagram.
+    #[error(transparent)]
+    Pending(#[from] SocketError),
+    /// No way there, or no room.
+    #[error(transparent)]
+    Network(#[from] SendError),
+}
+
+impl Stack {
+    /// Sends a datagram to `to`, or to the peer of a connected socket. A socket without a port gets
+    /// one.
+    ///
+    /// # Errors
+    ///
+    /// [`UdpSendError`]; nothing was sent.
+    pub fn udp_send(
+        &self,
+        now: Instant,
+        id: SocketId,
+        payload: &[u8],
+        to: Option<SocketAddr>,
+    ) -> Result<(), UdpSendError> {
+        self.udp_send_from(now, id, payload, to, None)
+    }
+
+    /// As [`udp_send`](Self::udp_send), from another address and port than the socket's own: what
+    /// a socket that takes every address answers from.
+    ///
+    /// # Errors
+    ///
+    /// [`UdpSendError`]; an address that is not ours needs a transparent socket.
+    pub fn udp_send_from(
+        &self,
+        now: Instant,
+        id: SocketId,
+        payload: &[u8],
+        to: Option<SocketAddr>,
+        from: Option<SocketAddr>,
+    ) -> Result<(), UdpSendError> {
+        let slot = self.demux.sockets().get(id).ok_or(NotOpen)?;
+        if let Some(error) = slot.queue.take_error() {
+            return Err(error.into());
+        }
+        if slot.status().mode == Mode::Open {
+            self.autobind(id).map_err(|error| match error {
+                BindError::InUse => UdpSendError::NoPort,
+                _ => UdpSendError::NotOpen(NotOpen),
+            })?;
+        }
+        self.with_context(now, |cx| send(cx, id, slot, payload, to, from))
+    }
+}
+
+fn send(
+    cx: &mut Context<'_>,
+    id: SocketId,
+    slot: &Slot,
+    payload: &[u8],
+    to: Option<SocketAddr>,
+    from: Option<SocketAddr>,
+) -> Result<(), UdpSendError> {
+    let status = slot.status_of(id).ok_or(NotOpen)?;
+    // Under the guard, the words of a key set stay.
+    let keys = slot.key_set(status.keys);
+    let peer = (status.mode == Mode::Connected).then(|| keys.remote());
+    let to = match (to, peer) {
+        (Some(to), _) => to,
+        (None, Some((addr, port))) => SocketAddr::new(addr, port),
+        (None, None) => return Err(UdpSendError::DestinationRequired),
+    };
+    let scope = scope_id(&to);
+    let to = (to.ip().to_canonical(), to.port());
+    check_family(slot, to.0)?;
+    if to.1 == 0 {
+        return Err(SendError::InvalidArgument.into());
+    }
+    let (own_addr, own_port) = keys.local();
+    let from = match from {
+        Some(from) => (from.ip().to_canonical(), from.port()),
+        None => (own_addr, own_port),
+    };
+    // A socket that takes every port must say which one it answers from; others have theirs.
+    if from.1 == 0 || (own_port != 0 && from.1 != own_port) {
+        return Err(SendError::InvalidArgument.into());
+    }
+    if from.0 != own_addr && !may_be_local(cx, slot, from.0) {
+        return Err(SendError::AddressNotAvailable.into());
+    }
+    let device = match keys.device() {
+        0 => scope,
+        device => Some(device),
+    };
+    let outgoing = Outgoing {
+        slot,
+        payload,
+        to,
+        from,
+        device,
+    };
+    match to.0 {
+        IpAddr::V4(_) => outgoing.send::<V4>(cx),
+        IpAddr::V6(_) => outgoing.send::<V6>(cx),
+    }
+}
+
+/// Whether the socket speaks the family at all.
+pub(super) fn check_family(slot: &Slot, to: IpAddr) -> Result<(), UdpSendError> {
+    let options = &slot.head.options;
+    match (options.has(Flag::Inet6), to.is_ipv6()) {
+        (false, true) => Err(UdpSendError::FamilyNotSupported),
+        (true, false) if options.has(Flag::V6Only) => Err(SendError::NetworkUnreachable.into()),
+        _ => Ok(()),
+    }
+}
+
+/// The interface that an address of local scope names.
+pub(super) fn scope_id(addr: &SocketAddr) -> Option<u32> {
+    match addr {
+        SocketAddr::V6(addr) => Some(addr.scope_id()).filter(|scope| *scope != 0),
+        SocketAddr::V4(_) => None,
+    }
+}
+
+/// Where packets to an address go: those to nobody in particular come back, as Linux does it.
+pub(super) fn or_loopback(addr: IpAddr) -> IpAddr {
+    match addr {
+        IpAddr::V4(addr) if addr.is_unspecified() => core::net::Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(addr) if addr.is_unspecified() => core::net::Ipv6Addr::LOCALHOST.into(),
+        addr => addr,
+    }
+}
+
+struct Outgoing<'a> {
+    slot: &'a Slot,
+    payload: &'a [u8],
+    to: (IpAddr, u16),
+    from: (IpAddr, u16),
+    device: Option<u32>,
+}
+
+impl Outgoing<'_> {
+    fn send<F: Family>(&self, cx: &mut Context<'_>) -> Result<(), UdpSendError> {
+        if self.payload.len() > max_payload::<F>() {
+            return Err(SendError::MessageTooLong.into());
+        }
+        let dst = F::from_ip(or_loopback(self.to.0)).ok_or(UdpSendError::FamilyNotSupported)?;
+        let src = F::from_ip(self.from.0).filter(|src| *src != F::UNSPECIFIED);
+        let route = transmit::route_output::<F>(cx, dst, src, self.device)?;
+        let options = &self.slot.head.options;
+        if route.kind == RouteKind::Broadcast && !options.has(Flag::Broadcast) {
+            return Err(SendError::AccessDenied.into());
+        }
+        let Some(packet) = self.build::<F>(cx, &route) else {
+            cx.core.count(F::MIB.udp_sndbuf_errors);
+            return Err(SendError::NoBuffers.into());
+        };
+        let ip = IpParams {
+            protocol: protocol::UDP,
+            ttl: options.ttl(),
+            tos: options.tos(),
+            // Nothing here learns the path's MTU yet, so routers must be free to fragment.
+            dont_fragment: false,
+        };
+        transmit::send(cx, packet, &route, &ip)?;
+        cx.core.count(F::MIB.udp_out_datagrams);
+        Ok(())
+    }
+
+    fn build<F: Family>(&self, cx: &mut Context<'_>, route: &OutputRoute<'_, F>) -> Option<Packet> {
+        let len = UdpHeader::LEN + self.payload.len();
+        let mut header = UdpHeader {
+            src_port: self.from.1.into(),
+            dst_port: self.to.1.into(),
+            len: u16::try_from(len).ok()?.into(),
+            checksum: 0.into(),
+        };
+        let mut sum = F::pseudo_header(route.src, route.dst, protocol::UDP, len);
+        let by_device = is_left_to_device(cx, route, len);
+        if by_device {
+            // The device adds the rest to what the field holds.
+            header.checksum = (!sum.finish()).into();
+        } else {
+            sum.add_bytes(header.as_bytes());
+            sum.add_bytes(self.payload);
+            header.checksum = match sum.finish() {
+                // 0 would say that there is no checksum; in one's complement 0xffff is the same.
+                0 => u16::MAX,
+                sum => sum,
+            }
+            .into();
+        }
+
+        let mut packet = cx.core.alloc()?;
+        packet
+            .put(UdpHeader::LEN)?
+            .copy_from_slice(header.as_bytes());
+        let in_head = self.payload.len().min(packet.tailroom());
+        let (first, mut rest) = self.payload.split_at(in_head);
+        packet.put(in_head)?.copy_from_slice(first);
+        while !rest.is_empty() {
+            let mut frag = cx.core.alloc()?;
+            // Nothing is ever put in front of a fragment.
+            let _ = frag.set_headroom(0);
+            let (chunk, behind) = rest.split_at(rest.len().min(frag.tailroom()));
+            frag.put(chunk.len())?.copy_from_slice(chunk);
+            packet.push_frag(frag);
+            rest = behind;
+        }
+        packet.checksum = match by_device {
+            true => ChecksumState::Partial {
+                start: 0,
+                offset: UdpHeader::CHECKSUM_OFFSET,
+            },
+            false => ChecksumState::Verified,
+        };
+        Some(packet)
+    }
+}
+
+/// A packet that leaves in one piece may have its checksum filled by the device; one that stays
+/// here has been in no danger.
+fn is_left_to_device<F: Family>(cx: &Context<'_>, route: &OutputRoute<'_, F>, len: usize) -> bool {
+    let offloads = cx
+        .view
+        .interfaces
+        .get(route.oif)
+        .is_some_and(|device| device.offload.checksum);
+    let fits = F::HEADER_LEN + len <= route.mtu as usize;
+    (offloads || route.oif == LOOPBACK) && fits
+}
+
+/// What the length fields leave for the payload: IPv4's counts the IP header, IPv6's does not.
+fn max_payload<F: Family>() -> usize {
+    let header = match F::VERSION {
+        IpVersion::V4 => F::HEADER_LEN,
+        IpVersion::V6 => 0,
+    };
+    usize::from(u16::MAX) - header - UdpHeader::LEN
+}
