@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use commands::{addr, link, route, rule, sysctl};
+use commands::{addr, link, nstat, route, rule, ss, sysctl};
 
 /// An IP router and a host in one process, in user space.
 ///
@@ -36,6 +36,8 @@ enum Command {
     Link(link::LinkArgs),
     Route(route::RouteArgs),
     Rule(rule::RuleArgs),
+    Nstat(nstat::NstatArgs),
+    Ss(ss::SsArgs),
 }
 
 fn main() -> ExitCode {
@@ -45,6 +47,8 @@ fn main() -> ExitCode {
         Command::Link(args) => link::run(&args),
         Command::Route(args) => route::run(&args),
         Command::Rule(args) => rule::run(&args),
+        Command::Nstat(args) => nstat::run(&args),
+        Command::Ss(args) => ss::run(&args),
     };
     result.unwrap_or_else(|error| {
         commands::complain(&error);

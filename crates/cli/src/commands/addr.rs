@@ -89,14 +89,13 @@ fn parse(words: &[String], family: Option<Family>) -> Result<AddrCommand, String
             Ok(AddrCommand::Delete { dev, address })
         }
         Some(_) => link::parse_which(words).map(AddrCommand::Show),
-        None => Err(format!("command {word:?} is unknown; try `forebay addr --help`")),
+        None => Err(format!(
+            "command {word:?} is unknown; try `forebay addr --help`"
+        )),
     }
 }
 
-fn parse_address(
-    mut words: Words,
-    family: Option<Family>,
-) -> Result<(String, Network), String> {
+fn parse_address(mut words: Words, family: Option<Family>) -> Result<(String, Network), String> {
     let (mut dev, mut address) = (None, None);
     while let Some(word) = words.next() {
         match word {
@@ -111,7 +110,11 @@ fn parse_address(
                 return Err(format!("{word:?} is not supported"));
             }
             _ if address.is_none() => address = Some(word),
-            _ => return Err(format!("{word:?} is garbage: expected ADDRESS/LENGTH dev NAME")),
+            _ => {
+                return Err(format!(
+                    "{word:?} is garbage: expected ADDRESS/LENGTH dev NAME"
+                ));
+            }
         }
     }
     let address = words::network(address.ok_or("an address is needed: ADDRESS/LENGTH dev NAME")?)?;
@@ -122,10 +125,21 @@ fn parse_address(
 
 fn text(link: &Link) -> String {
     let addresses = link.addresses.iter().map(|own| {
-        let broadcast = own.broadcast.map(|addr| format!(" brd {addr}")).unwrap_or_default();
+        let broadcast = own
+            .broadcast
+            .map(|addr| format!(" brd {addr}"))
+            .unwrap_or_default();
         let Network { addr, len } = own.network;
-        let label = if addr.is_ipv4() { format!(" {}", link.name) } else { String::new() };
-        format!("    {} {addr}/{len}{broadcast} scope {}{label}\n", family(addr), scope(addr))
+        let label = if addr.is_ipv4() {
+            format!(" {}", link.name)
+        } else {
+            String::new()
+        };
+        format!(
+            "    {} {addr}/{len}{broadcast} scope {}{label}\n",
+            family(addr),
+            scope(addr)
+        )
     });
     link::text(link) + &addresses.collect::<String>()
 }
@@ -159,7 +173,10 @@ fn json(link: &Link) -> Json {
         scope: scope(own.network.addr),
         label: own.network.addr.is_ipv4().then(|| link.name.clone()),
     });
-    Json { link: link::json(link), addr_info: addr_info.collect() }
+    Json {
+        link: link::json(link),
+        addr_info: addr_info.collect(),
+    }
 }
 
 fn family(addr: IpAddr) -> &'static str {
@@ -190,12 +207,22 @@ mod tests {
             ("fd00::1 dev tun0", "fd00::1/128"),
         ] {
             let (address, dev) = address(expected);
-            let added = AddrCommand::Add { dev: dev.clone(), address };
+            let added = AddrCommand::Add {
+                dev: dev.clone(),
+                address,
+            };
             assert_eq!(parsed(&format!("a {words}")), Ok(added));
-            assert_eq!(parsed(&format!("del {words}")), Ok(AddrCommand::Delete { dev, address }));
+            assert_eq!(
+                parsed(&format!("del {words}")),
+                Ok(AddrCommand::Delete { dev, address })
+            );
         }
         for line in ["", "s", "show", "ls"] {
-            assert_eq!(parsed(line), Ok(AddrCommand::Show(Which::default())), "{line}");
+            assert_eq!(
+                parsed(line),
+                Ok(AddrCommand::Show(Which::default())),
+                "{line}"
+            );
         }
         for (line, why) in [
             ("frob", "is unknown"),

@@ -48,14 +48,20 @@ fn obey(args: &LinkArgs) -> Result<(), CommandError> {
                 asking::print(&links.iter().map(text).collect::<String>())
             }
         }
-        LinkCommand::Set { dev, up, mtu } => Ok(client.change(Request::SetLink { dev, up, mtu })?),
+        LinkCommand::Set { dev, up, mtu } => {
+            Ok(client.change(Request::SetLink { dev, up, mtu })?)
+        }
     }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum LinkCommand {
     Show(Which),
-    Set { dev: String, up: Option<bool>, mtu: Option<u32> },
+    Set {
+        dev: String,
+        up: Option<bool>,
+        mtu: Option<u32>,
+    },
 }
 
 /// Which interfaces to show.
@@ -85,7 +91,9 @@ fn parse(words: &[String]) -> Result<LinkCommand, String> {
     match command(word, &["set", "show", "lst", "list"]) {
         Some("set") => parse_set(words),
         Some(_) => parse_which(words).map(LinkCommand::Show),
-        None => Err(format!("command {word:?} is unknown; try `forebay link --help`")),
+        None => Err(format!(
+            "command {word:?} is unknown; try `forebay link --help`"
+        )),
     }
 }
 
@@ -113,7 +121,9 @@ fn parse_set(mut words: Words) -> Result<LinkCommand, String> {
             "mtu" => mtu = Some(words.number(word)?),
             name if dev.is_none() => dev = Some(name.to_owned()),
             _ => {
-                return Err(format!("{word:?} is garbage: expected [dev] NAME [up|down] [mtu N]"));
+                return Err(format!(
+                    "{word:?} is garbage: expected [dev] NAME [up|down] [mtu N]"
+                ));
             }
         }
     }
@@ -200,9 +210,18 @@ mod tests {
 
     #[test]
     fn reads_what_ip_reads() {
-        let set = |up, mtu| Ok(LinkCommand::Set { dev: "tun0".to_owned(), up, mtu });
+        let set = |up, mtu| {
+            Ok(LinkCommand::Set {
+                dev: "tun0".to_owned(),
+                up,
+                mtu,
+            })
+        };
         let show = |dev: Option<&str>, up| {
-            Ok(LinkCommand::Show(Which { dev: dev.map(str::to_owned), up }))
+            Ok(LinkCommand::Show(Which {
+                dev: dev.map(str::to_owned),
+                up,
+            }))
         };
         for (line, expected) in [
             ("", show(None, false)),
@@ -238,6 +257,9 @@ mod tests {
         let expected = "2: lo: <LOOPBACK> mtu 1500 state DOWN\n    link/loopback\n";
         assert_eq!(text(&link("lo", false)), expected);
         let expected = r#"{"ifindex":2,"ifname":"lo","flags":["LOOPBACK","UP","LOWER_UP"],"mtu":1500,"operstate":"UNKNOWN","link_type":"loopback"}"#;
-        assert_eq!(serde_json::to_string(&json(&link("lo", true))).unwrap(), expected);
+        assert_eq!(
+            serde_json::to_string(&json(&link("lo", true))).unwrap(),
+            expected
+        );
     }
 }

@@ -2,8 +2,10 @@
 
 pub(crate) mod addr;
 pub(crate) mod link;
+pub(crate) mod nstat;
 pub(crate) mod route;
 pub(crate) mod rule;
+pub(crate) mod ss;
 pub(crate) mod sysctl;
 
 mod asking;

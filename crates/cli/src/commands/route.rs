@@ -85,6 +85,11 @@ fn list(client: &mut Client, filter: &Filter, json: bool) -> Result<(), CommandE
     if json {
         asking::print_json(&routes.iter().map(show::json).collect::<Vec<_>>())
     } else {
-        asking::print(&routes.iter().map(|route| show::text(route, filter)).collect::<String>())
+        asking::print(
+            &routes
+                .iter()
+                .map(|route| show::text(route, filter))
+                .collect::<String>(),
+        )
     }
 }

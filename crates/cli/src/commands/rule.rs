@@ -76,17 +76,21 @@ fn parse(words: &[String], family: Option<Family>) -> Result<RuleCommand, String
     match command(word, &["list", "lst", "show", "add", "delete"]) {
         Some("add") => {
             let rule = parse_selector(words, family)?;
-            rule.map(RuleCommand::Add).ok_or_else(|| "`rule add` needs words".to_owned())
+            rule.map(RuleCommand::Add)
+                .ok_or_else(|| "`rule add` needs words".to_owned())
         }
         Some("delete") => {
             let rule = parse_selector(words, family)?;
-            rule.map(RuleCommand::Delete).ok_or_else(|| "`rule del` needs words".to_owned())
+            rule.map(RuleCommand::Delete)
+                .ok_or_else(|| "`rule del` needs words".to_owned())
         }
         Some(_) => match words.next() {
             None => Ok(RuleCommand::Show(family.unwrap_or(Family::Inet))),
             Some(word) => Err(format!("{word:?} is garbage: `rule show` lists all rules")),
         },
-        None => Err(format!("command {word:?} is unknown; try `forebay rule --help`")),
+        None => Err(format!(
+            "command {word:?} is unknown; try `forebay rule --help`"
+        )),
     }
 }
 
@@ -120,12 +124,25 @@ fn parse_selector(
             _ if is_short_for(word, "table") || is_short_for(word, "lookup") => {
                 rule.action = Some(RuleAction::Lookup(words.table(word)?));
             }
-            "not" | "tos" | "dsfield" | "fwmark" | "oif" | "uidrange" | "ipproto" | "sport"
-            | "dport" | "goto" | "nop" | "suppress_prefixlength" | "l3mdev" => {
+            "not"
+            | "tos"
+            | "dsfield"
+            | "fwmark"
+            | "oif"
+            | "uidrange"
+            | "ipproto"
+            | "sport"
+            | "dport"
+            | "goto"
+            | "nop"
+            | "suppress_prefixlength"
+            | "l3mdev" => {
                 return Err(format!("{word:?} is not supported"));
             }
             _ => {
-                return Err(format!("{word:?} is garbage; `forebay rule --help` lists the words"));
+                return Err(format!(
+                    "{word:?} is garbage; `forebay rule --help` lists the words"
+                ));
             }
         }
     }
@@ -196,7 +213,9 @@ fn json(rule: &Rule) -> Json {
     };
     Json {
         priority: rule.priority,
-        src: rule.from.map_or_else(|| "all".to_owned(), |from| from.addr.to_string()),
+        src: rule
+            .from
+            .map_or_else(|| "all".to_owned(), |from| from.addr.to_string()),
         srclen: rule.from.and_then(len),
         dst: rule.to.map(|to| to.addr.to_string()),
         dstlen: rule.to.and_then(len),
@@ -236,25 +255,43 @@ mod tests {
         };
         for (words, expected) in [
             ("from all", empty.clone()),
-            ("from 0/0 table main", with(|r| r.action = Some(RuleAction::Lookup(254)))),
-            ("from 10/8 lookup 100", with(|r| {
-                r.from = Some(network("10/8"));
-                r.action = Some(RuleAction::Lookup(100));
-            })),
-            ("iif tun0 pref 5 prohibit", with(|r| {
-                r.iif = Some("tun0".to_owned());
-                r.priority = Some(5);
-                r.action = Some(RuleAction::Prohibit);
-            })),
-            ("to fd00::/8 blackhole prio 9", with(|r| {
-                r.family = Family::Inet6;
-                r.to = Some(network("fd00::/8"));
-                r.action = Some(RuleAction::Blackhole);
-                r.priority = Some(9);
-            })),
+            (
+                "from 0/0 table main",
+                with(|r| r.action = Some(RuleAction::Lookup(254))),
+            ),
+            (
+                "from 10/8 lookup 100",
+                with(|r| {
+                    r.from = Some(network("10/8"));
+                    r.action = Some(RuleAction::Lookup(100));
+                }),
+            ),
+            (
+                "iif tun0 pref 5 prohibit",
+                with(|r| {
+                    r.iif = Some("tun0".to_owned());
+                    r.priority = Some(5);
+                    r.action = Some(RuleAction::Prohibit);
+                }),
+            ),
+            (
+                "to fd00::/8 blackhole prio 9",
+                with(|r| {
+                    r.family = Family::Inet6;
+                    r.to = Some(network("fd00::/8"));
+                    r.action = Some(RuleAction::Blackhole);
+                    r.priority = Some(9);
+                }),
+            ),
         ] {
-            assert_eq!(parsed(&format!("add {words}")), Ok(RuleCommand::Add(expected.clone())));
-            assert_eq!(parsed(&format!("d {words}")), Ok(RuleCommand::Delete(expected)));
+            assert_eq!(
+                parsed(&format!("add {words}")),
+                Ok(RuleCommand::Add(expected.clone()))
+            );
+            assert_eq!(
+                parsed(&format!("d {words}")),
+                Ok(RuleCommand::Delete(expected))
+            );
         }
         for line in ["", "s", "show", "ls", "list"] {
             assert_eq!(parsed(line), Ok(RuleCommand::Show(Family::Inet)), "{line}");

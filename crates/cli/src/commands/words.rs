@@ -48,19 +48,22 @@ impl<'a> Words<'a> {
 
     /// The word behind `keyword`.
     pub(crate) fn value(&mut self, keyword: &str) -> Result<&'a str, String> {
-        self.next().ok_or_else(|| format!("something must follow {keyword:?}"))
+        self.next()
+            .ok_or_else(|| format!("something must follow {keyword:?}"))
     }
 
     /// The number behind `keyword`.
     pub(crate) fn number(&mut self, keyword: &str) -> Result<u32, String> {
         let word = self.value(keyword)?;
-        word.parse().map_err(|_| format!("a number must follow {keyword:?}, not {word:?}"))
+        word.parse()
+            .map_err(|_| format!("a number must follow {keyword:?}, not {word:?}"))
     }
 
     /// The address behind `keyword`.
     pub(crate) fn address(&mut self, keyword: &str) -> Result<IpAddr, String> {
         let word = self.value(keyword)?;
-        word.parse().map_err(|_| format!("an address must follow {keyword:?}, not {word:?}"))
+        word.parse()
+            .map_err(|_| format!("an address must follow {keyword:?}, not {word:?}"))
     }
 
     /// The name of a table or its number behind `keyword`.
@@ -68,14 +71,19 @@ impl<'a> Words<'a> {
         let word = self.value(keyword)?;
         let table = word.parse::<forebay::fib::TableId>();
         table.map(|table| table.0).map_err(|_| {
-            format!("a table must follow {keyword:?}: local, main, default or a number, not {word:?}")
+            format!(
+                "a table must follow {keyword:?}: local, main, default or a number, not {word:?}"
+            )
         })
     }
 }
 
 /// Which of `commands` is meant: the first that begins with `word`, as in ip(8).
 pub(crate) fn command(word: &str, commands: &[&'static str]) -> Option<&'static str> {
-    commands.iter().find(|command| is_short_for(word, command)).copied()
+    commands
+        .iter()
+        .find(|command| is_short_for(word, command))
+        .copied()
 }
 
 /// Whether `word` is `whole` or its beginning.
@@ -88,15 +96,25 @@ pub(crate) fn network(word: &str) -> Result<Network, String> {
     let invalid = || format!("{word:?} is neither an address nor ADDRESS/LENGTH");
     let Some((addr, len)) = word.split_once('/') else {
         let addr: IpAddr = word.parse().map_err(|_| invalid())?;
-        return Ok(Network { addr, len: bits(addr) });
+        return Ok(Network {
+            addr,
+            len: bits(addr),
+        });
     };
     let addr = match addr.parse() {
         Ok(addr) => addr,
         Err(_) => short_ipv4(addr).map(IpAddr::V4).ok_or_else(invalid)?,
     };
-    let len = len.parse().ok().filter(|len| *len <= bits(addr)).ok_or_else(|| {
-        format!("the length in {word:?} must be a number from 0 to {}", bits(addr))
-    })?;
+    let len = len
+        .parse()
+        .ok()
+        .filter(|len| *len <= bits(addr))
+        .ok_or_else(|| {
+            format!(
+                "the length in {word:?} must be a number from 0 to {}",
+                bits(addr)
+            )
+        })?;
     Ok(Network { addr, len })
 }
 
@@ -196,7 +214,18 @@ mod tests {
         ] {
             assert_eq!(print_prefix(&network(word).unwrap()), expected, "{word:?}");
         }
-        for bad in ["", "/", "10", "10/33", "10/-1", "1.2.3.4.5/8", "256/8", "::/129", "x/8", "10/"] {
+        for bad in [
+            "",
+            "/",
+            "10",
+            "10/33",
+            "10/-1",
+            "1.2.3.4.5/8",
+            "256/8",
+            "::/129",
+            "x/8",
+            "10/",
+        ] {
             network(bad).expect_err(bad);
         }
     }

@@ -36,8 +36,9 @@ pub(super) struct Filter {
 }
 
 /// ip(8)'s commands in the order in which it compares them.
-const COMMANDS: &[&str] =
-    &["list", "show", "lst", "get", "add", "change", "replace", "append", "delete"];
+const COMMANDS: &[&str] = &[
+    "list", "show", "lst", "get", "add", "change", "replace", "append", "delete",
+];
 
 /// # Errors
 ///
@@ -57,10 +58,12 @@ pub(super) fn parse(words: &[String], family: Option<Family>) -> Result<RouteCom
             let given = RouteWords::parse(words, family)?;
             given.into_selector().map(RouteCommand::Delete)
         }
-        Some("change") => {
-            Err("`change` is not supported; `replace` does the same and adds a missing route".into())
-        }
-        _ => Err(format!("command {word:?} is unknown; try `forebay route --help`")),
+        Some("change") => Err(
+            "`change` is not supported; `replace` does the same and adds a missing route".into(),
+        ),
+        _ => Err(format!(
+            "command {word:?} is unknown; try `forebay route --help`"
+        )),
     }
 }
 
@@ -107,7 +110,9 @@ impl RouteWords {
                 _ if is_short_for(word, "protocol") => given.protocol = Some(protocol(&mut words)?),
                 _ if is_short_for(word, "scope") => given.scope = Some(scope(&mut words)?),
                 "nexthop" | "nhid" | "encap" => {
-                    return Err(format!("{word:?} is not supported: a route has one next hop here"));
+                    return Err(format!(
+                        "{word:?} is not supported: a route has one next hop here"
+                    ));
                 }
                 "throw" | "nat" | "anycast" | "xresolve" => {
                     return Err(format!("routes of type {word:?} are not supported"));
@@ -125,7 +130,11 @@ impl RouteWords {
 
     /// The prefix, in the family that the other words speak of.
     fn resolve(&self, to: &str, asked: Option<Family>) -> Result<Network, String> {
-        let prefix = if is_everything(to) { None } else { Some(words::network(to)?) };
+        let prefix = if is_everything(to) {
+            None
+        } else {
+            Some(words::network(to)?)
+        };
         let addresses = prefix.map(|prefix| prefix.addr).into_iter();
         let family = common_family(asked, addresses.chain(self.via).chain(self.src))?;
         Ok(prefix.unwrap_or(everything(family.unwrap_or(Family::Inet))))
@@ -233,11 +242,19 @@ fn parse_lookup(mut words: Words, family: Option<Family>) -> Result<Lookup, Stri
     if iif.is_some() && oif.is_some() {
         return Err("a packet that came in by `iif` chooses no `oif`".to_owned());
     }
-    Ok(Lookup { to: to.addr, from, iif, oif })
+    Ok(Lookup {
+        to: to.addr,
+        from,
+        iif,
+        oif,
+    })
 }
 
 fn parse_filter(mut words: Words, family: Option<Family>) -> Result<Filter, String> {
-    let mut filter = Filter { table: Some(TableId::MAIN.0), ..Filter::default() };
+    let mut filter = Filter {
+        table: Some(TableId::MAIN.0),
+        ..Filter::default()
+    };
     let (mut root, mut matching) = (None, None);
     while let Some(word) = words.next() {
         match word {
@@ -268,7 +285,11 @@ fn parse_filter(mut words: Words, family: Option<Family>) -> Result<Filter, Stri
         None => Ok(None),
     };
     (filter.root, filter.matching) = (in_family(root)?, in_family(matching)?);
-    let prefixes = filter.root.into_iter().chain(filter.matching).map(|prefix| prefix.addr);
+    let prefixes = filter
+        .root
+        .into_iter()
+        .chain(filter.matching)
+        .map(|prefix| prefix.addr);
     let family = common_family(family, prefixes.chain(filter.via).chain(filter.src))?;
     // As in ip(8): both families only where every table is asked for.
     filter.family = family.or(filter.table.map(|_| Family::Inet));
@@ -289,7 +310,9 @@ fn table_or_all(words: &mut Words) -> Result<Option<u32>, String> {
 }
 
 fn kind(word: &str) -> Result<String, String> {
-    let kind = word.parse::<RouteKind>().map_err(|error| error.to_string())?;
+    let kind = word
+        .parse::<RouteKind>()
+        .map_err(|error| error.to_string())?;
     Ok(kind.to_string())
 }
 
@@ -305,14 +328,20 @@ impl Filter {
             && agrees(self.scope.as_ref(), route.scope.as_ref())
             && agrees(self.kind.as_ref(), Some(&route.kind))
             && self.root.is_none_or(|root| holds(&root, &route.prefix))
-            && self.matching.is_none_or(|matching| holds(&route.prefix, &matching))
+            && self
+                .matching
+                .is_none_or(|matching| holds(&route.prefix, &matching))
     }
 }
 
 fn holds(outer: &Network, inner: &Network) -> bool {
     let covers = |outer_bits: u128, inner_bits: u128, bits: u8| {
         let host_bits = u32::from(bits.saturating_sub(outer.len));
-        outer.len <= inner.len && (outer_bits ^ inner_bits).checked_shr(host_bits).unwrap_or(0) == 0
+        outer.len <= inner.len
+            && (outer_bits ^ inner_bits)
+                .checked_shr(host_bits)
+                .unwrap_or(0)
+                == 0
     };
     match (outer.addr, inner.addr) {
         (IpAddr::V4(a), IpAddr::V4(b)) => covers(a.to_bits().into(), b.to_bits().into(), 32),

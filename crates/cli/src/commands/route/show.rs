@@ -19,12 +19,27 @@ pub(super) fn text(route: &Route, filter: &Filter) -> String {
     let mut push = |name: &str, value: Option<String>| {
         words.extend(value.map(|value| format!("{name} {value}")));
     };
-    push("via", route.via.filter(|_| filter.via.is_none()).map(|via| via.to_string()));
+    push(
+        "via",
+        route
+            .via
+            .filter(|_| filter.via.is_none())
+            .map(|via| via.to_string()),
+    );
     push("dev", route.dev.clone().filter(|_| filter.dev.is_none()));
     push("table", table(route).filter(|_| filter.table.is_none()));
-    push("proto", protocol(route).filter(|_| filter.protocol.is_none()));
+    push(
+        "proto",
+        protocol(route).filter(|_| filter.protocol.is_none()),
+    );
     push("scope", scope(route).filter(|_| filter.scope.is_none()));
-    push("src", route.src.filter(|_| filter.src.is_none()).map(|src| src.to_string()));
+    push(
+        "src",
+        route
+            .src
+            .filter(|_| filter.src.is_none())
+            .map(|src| src.to_string()),
+    );
     push("metric", metric(route).map(|metric| metric.to_string()));
     if route.onlink {
         words.push("onlink".to_owned());
@@ -81,7 +96,11 @@ pub(super) fn json(route: &Route) -> Json {
         scope: scope(route),
         prefsrc: route.src,
         metric: metric(route),
-        flags: if route.onlink { vec!["onlink"] } else { Vec::new() },
+        flags: if route.onlink {
+            vec!["onlink"]
+        } else {
+            Vec::new()
+        },
         metrics: route.mtu.map(|mtu| Metrics { mtu }).into_iter().collect(),
         iif: None,
     }
@@ -100,7 +119,10 @@ pub(super) fn path_text(lookup: &Lookup, path: &Path) -> String {
     push("from", lookup.from.map(|from| from.to_string()));
     push("via", path.via.map(|via| via.to_string()));
     push("dev", path.dev.clone());
-    push("src", chosen_source(lookup, path).map(|src| src.to_string()));
+    push(
+        "src",
+        chosen_source(lookup, path).map(|src| src.to_string()),
+    );
     push("iif", lookup.iif.clone());
     push("mtu", path.mtu.map(|mtu| mtu.to_string()));
     words.join(" ") + "\n"
@@ -130,12 +152,16 @@ fn chosen_source(lookup: &Lookup, path: &Path) -> Option<IpAddr> {
 }
 
 fn table(route: &Route) -> Option<String> {
-    Some(TableId(route.table)).filter(|table| *table != TableId::MAIN).map(|table| table.to_string())
+    Some(TableId(route.table))
+        .filter(|table| *table != TableId::MAIN)
+        .map(|table| table.to_string())
 }
 
 fn protocol(route: &Route) -> Option<String> {
     let protocol = Some(Protocol(route.protocol));
-    protocol.filter(|protocol| *protocol != Protocol::BOOT).map(|protocol| protocol.to_string())
+    protocol
+        .filter(|protocol| *protocol != Protocol::BOOT)
+        .map(|protocol| protocol.to_string())
 }
 
 fn scope(route: &Route) -> Option<String> {
@@ -144,7 +170,9 @@ fn scope(route: &Route) -> Option<String> {
 
 /// IPv4 does without metric 0; in IPv6 every route has one to speak of.
 fn metric(route: &Route) -> Option<u32> {
-    route.metric.filter(|metric| *metric != 0 || Family::of(route.prefix.addr) == Family::Inet6)
+    route
+        .metric
+        .filter(|metric| *metric != 0 || Family::of(route.prefix.addr) == Family::Inet6)
 }
 
 #[cfg(test)]
@@ -156,7 +184,10 @@ mod tests {
         Route {
             table: 254,
             kind: "unicast".to_owned(),
-            prefix: Network { addr: prefix.parse().unwrap(), len },
+            prefix: Network {
+                addr: prefix.parse().unwrap(),
+                len,
+            },
             via: None,
             dev: Some("tun0".to_owned()),
             src: None,
@@ -172,8 +203,16 @@ mod tests {
     fn prints_what_ip_prints() {
         let via = |addr: &str| Some(addr.parse().unwrap());
         let all = Filter::default();
-        let main = Filter { table: Some(254), ..Filter::default() };
-        let default = Route { via: via("10.9.0.2"), metric: Some(100), protocol: 4, ..route("0.0.0.0", 0) };
+        let main = Filter {
+            table: Some(254),
+            ..Filter::default()
+        };
+        let default = Route {
+            via: via("10.9.0.2"),
+            metric: Some(100),
+            protocol: 4,
+            ..route("0.0.0.0", 0)
+        };
         let connected = Route {
             protocol: 2,
             scope: Some("link".to_owned()),
@@ -184,26 +223,76 @@ mod tests {
             kind: "local".to_owned(),
             table: 255,
             scope: Some("host".to_owned()),
-            ..Route { ..connected.clone() }
+            ..Route {
+                ..connected.clone()
+            }
         };
-        let v6 = Route { protocol: 2, metric: Some(256), ..route("fd09::", 64) };
-        let v6_local = Route { kind: "local".to_owned(), table: 255, protocol: 2, ..route("fd09::1", 128) };
-        let blackhole = Route { kind: "blackhole".to_owned(), dev: None, ..route("10.5.0.0", 16) };
-        let onlink = Route { via: via("10.77.0.1"), onlink: true, mtu: Some(1_400), ..route("10.66.0.0", 16) };
+        let v6 = Route {
+            protocol: 2,
+            metric: Some(256),
+            ..route("fd09::", 64)
+        };
+        let v6_local = Route {
+            kind: "local".to_owned(),
+            table: 255,
+            protocol: 2,
+            ..route("fd09::1", 128)
+        };
+        let blackhole = Route {
+            kind: "blackhole".to_owned(),
+            dev: None,
+            ..route("10.5.0.0", 16)
+        };
+        let onlink = Route {
+            via: via("10.77.0.1"),
+            onlink: true,
+            mtu: Some(1_400),
+            ..route("10.66.0.0", 16)
+        };
         for (route, filter, expected) in [
-            (&default, &main, "default via 10.9.0.2 dev tun0 proto static metric 100"),
-            (&connected, &main, "10.9.0.0/24 dev tun0 proto kernel scope link src 10.9.0.1"),
-            (&local, &all, "local 10.9.0.0/24 dev tun0 table local proto kernel scope host src 10.9.0.1"),
-            (&local, &main, "local 10.9.0.0/24 dev tun0 proto kernel scope host src 10.9.0.1"),
+            (
+                &default,
+                &main,
+                "default via 10.9.0.2 dev tun0 proto static metric 100",
+            ),
+            (
+                &connected,
+                &main,
+                "10.9.0.0/24 dev tun0 proto kernel scope link src 10.9.0.1",
+            ),
+            (
+                &local,
+                &all,
+                "local 10.9.0.0/24 dev tun0 table local proto kernel scope host src 10.9.0.1",
+            ),
+            (
+                &local,
+                &main,
+                "local 10.9.0.0/24 dev tun0 proto kernel scope host src 10.9.0.1",
+            ),
             (&v6, &main, "fd09::/64 dev tun0 proto kernel metric 256"),
-            (&v6_local, &all, "local fd09::1 dev tun0 table local proto kernel metric 0"),
+            (
+                &v6_local,
+                &all,
+                "local fd09::1 dev tun0 table local proto kernel metric 0",
+            ),
             (&blackhole, &main, "blackhole 10.5.0.0/16"),
-            (&onlink, &main, "10.66.0.0/16 via 10.77.0.1 dev tun0 onlink mtu 1400"),
+            (
+                &onlink,
+                &main,
+                "10.66.0.0/16 via 10.77.0.1 dev tun0 onlink mtu 1400",
+            ),
         ] {
             assert_eq!(text(route, filter), format!("{expected}\n"));
         }
-        let by_dev = Filter { dev: Some("tun0".to_owned()), ..main };
-        assert_eq!(text(&default, &by_dev), "default via 10.9.0.2 proto static metric 100\n");
+        let by_dev = Filter {
+            dev: Some("tun0".to_owned()),
+            ..main
+        };
+        assert_eq!(
+            text(&default, &by_dev),
+            "default via 10.9.0.2 proto static metric 100\n"
+        );
     }
 
     #[test]
@@ -221,15 +310,23 @@ mod tests {
         };
         let expected = r#"{"dst":"10.7.0.0/16","gateway":"10.9.0.3","dev":"tun0","table":"100","protocol":"static","prefsrc":"10.9.0.1","metric":5,"flags":["onlink"],"metrics":[{"mtu":1400}]}"#;
         assert_eq!(serde_json::to_string(&json(&full)).unwrap(), expected);
-        let blackhole = Route { kind: "blackhole".to_owned(), dev: None, ..route("0.0.0.0", 0) };
+        let blackhole = Route {
+            kind: "blackhole".to_owned(),
+            dev: None,
+            ..route("0.0.0.0", 0)
+        };
         let expected = r#"{"type":"blackhole","dst":"default","flags":[]}"#;
         assert_eq!(serde_json::to_string(&json(&blackhole)).unwrap(), expected);
     }
 
     #[test]
     fn a_path_names_what_was_asked_and_found() {
-        let mut lookup =
-            Lookup { to: "10.7.1.1".parse().unwrap(), from: None, iif: None, oif: None };
+        let mut lookup = Lookup {
+            to: "10.7.1.1".parse().unwrap(),
+            from: None,
+            iif: None,
+            oif: None,
+        };
         let mut path = Path {
             kind: "unicast".to_owned(),
             via: Some("10.9.0.3".parse().unwrap()),
@@ -240,7 +337,10 @@ mod tests {
         let expected = "10.7.1.1 via 10.9.0.3 dev tun0 src 10.9.0.1 mtu 1400\n";
         assert_eq!(path_text(&lookup, &path), expected);
         let expected = r#"{"dst":"10.7.1.1","gateway":"10.9.0.3","dev":"tun0","prefsrc":"10.9.0.1","flags":[],"metrics":[{"mtu":1400}]}"#;
-        assert_eq!(serde_json::to_string(&path_json(&lookup, &path)).unwrap(), expected);
+        assert_eq!(
+            serde_json::to_string(&path_json(&lookup, &path)).unwrap(),
+            expected
+        );
         lookup.from = Some("10.9.0.77".parse().unwrap());
         lookup.iif = Some("tun1".to_owned());
         path.mtu = None;

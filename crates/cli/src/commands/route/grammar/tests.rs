@@ -22,10 +22,19 @@ fn added(line: &str) -> String {
     push("metric", route.metric.map(|metric| metric.to_string()));
     push("scope", route.scope);
     push("mtu", route.mtu.map(|mtu| mtu.to_string()));
-    push("table", Some(route.table.to_string()).filter(|table| table != "254"));
-    push("proto", Some(route.protocol.to_string()).filter(|protocol| protocol != "3"));
+    push(
+        "table",
+        Some(route.table.to_string()).filter(|table| table != "254"),
+    );
+    push(
+        "proto",
+        Some(route.protocol.to_string()).filter(|protocol| protocol != "3"),
+    );
     push("onlink", route.onlink.then(String::new));
-    push("conflict", Some(format!("{conflict:?}")).filter(|conflict| conflict != "Refuse"));
+    push(
+        "conflict",
+        Some(format!("{conflict:?}")).filter(|conflict| conflict != "Refuse"),
+    );
     text
 }
 
@@ -36,18 +45,36 @@ fn reads_routes_as_ip_does() {
         ("a 10.1.0.0/16 dev tun0", "unicast 10.1.0.0/16 dev tun0"),
         ("add to 10/8 dev tun0", "unicast 10.0.0.0/8 dev tun0"),
         ("add dev tun0 10/8", "unicast 10.0.0.0/8 dev tun0"),
-        ("add blackhole 10/8 metric 7", "blackhole 10.0.0.0/8 metric 7"),
-        ("add 10/8 dev a priority 7", "unicast 10.0.0.0/8 dev a metric 7"),
+        (
+            "add blackhole 10/8 metric 7",
+            "blackhole 10.0.0.0/8 metric 7",
+        ),
+        (
+            "add 10/8 dev a priority 7",
+            "unicast 10.0.0.0/8 dev a metric 7",
+        ),
         ("add 10/8 dev a pref 7", "unicast 10.0.0.0/8 dev a metric 7"),
-        ("add local 0/0 dev lo table 100", "local default dev lo table 100"),
-        ("add local 10.0.0.5 dev lo", "local 10.0.0.5 dev lo table 255"),
+        (
+            "add local 0/0 dev lo table 100",
+            "local default dev lo table 100",
+        ),
+        (
+            "add local 10.0.0.5 dev lo",
+            "local 10.0.0.5 dev lo table 255",
+        ),
         (
             "add unicast 10/8 via inet 10.0.0.1 dev a src 10.0.0.2 mtu 1400 proto static scope global onlink",
             "unicast 10.0.0.0/8 via 10.0.0.1 dev a src 10.0.0.2 scope global mtu 1400 proto 4 onlink ",
         ),
-        ("append default dev a", "unicast default dev a conflict Append"),
+        (
+            "append default dev a",
+            "unicast default dev a conflict Append",
+        ),
         ("r default dev a", "unicast default dev a conflict Replace"),
-        ("add fd00::/8 via fe80::1 dev a", "unicast fd00::/8 via fe80::1 dev a"),
+        (
+            "add fd00::/8 via fe80::1 dev a",
+            "unicast fd00::/8 via fe80::1 dev a",
+        ),
         ("add 10/8 dev dev", "unicast 10.0.0.0/8 dev dev"),
         ("add local local dev a", ""),
     ] {
@@ -67,9 +94,16 @@ fn the_family_follows_from_the_addresses_or_the_option() {
     };
     assert_eq!(family("add default via fd00::1", None), Ok(Family::Inet6));
     assert_eq!(family("add default dev a", None), Ok(Family::Inet));
-    assert_eq!(family("add default dev a", Some(Family::Inet6)), Ok(Family::Inet6));
+    assert_eq!(
+        family("add default dev a", Some(Family::Inet6)),
+        Ok(Family::Inet6)
+    );
     assert!(family("add default via fd00::1", Some(Family::Inet)).is_err());
-    assert!(family("add 10/8 via fd00::1", None).unwrap_err().contains("is IPv6"));
+    assert!(
+        family("add 10/8 via fd00::1", None)
+            .unwrap_err()
+            .contains("is IPv6")
+    );
 }
 
 #[test]
@@ -86,9 +120,15 @@ fn says_what_is_wrong() {
         ("add 10/8 proto x", "a protocol must follow"),
         ("add 10/8 scope x", "a scope must follow"),
         ("add 10/8 frob", "\"frob\" is garbage"),
-        ("add 10/99", "the length in \"10/99\" must be a number from 0 to 32"),
+        (
+            "add 10/99",
+            "the length in \"10/99\" must be a number from 0 to 32",
+        ),
         ("add frob", "neither an address nor ADDRESS/LENGTH"),
-        ("add throw 10/8", "routes of type \"throw\" are not supported"),
+        (
+            "add throw 10/8",
+            "routes of type \"throw\" are not supported",
+        ),
         ("add default nexthop via 10.0.0.1", "one next hop"),
         ("change default via 10.0.0.1", "`replace`"),
         ("get", "needs an address"),
@@ -102,7 +142,9 @@ fn says_what_is_wrong() {
 
 #[test]
 fn deletes_by_what_is_given_alone() {
-    let Ok(RouteCommand::Delete(selector)) = parsed("del 10/8 via 10.0.0.1") else { panic!() };
+    let Ok(RouteCommand::Delete(selector)) = parsed("del 10/8 via 10.0.0.1") else {
+        panic!()
+    };
     let expected = RouteSelector {
         table: 254,
         prefix: words::network("10/8").unwrap(),
@@ -123,7 +165,12 @@ fn looks_up_an_address() {
         Ok(RouteCommand::Get(lookup)) => lookup,
         other => panic!("{line}: {other:?}"),
     };
-    let plain = Lookup { to: "10.0.0.1".parse().unwrap(), from: None, iif: None, oif: None };
+    let plain = Lookup {
+        to: "10.0.0.1".parse().unwrap(),
+        from: None,
+        iif: None,
+        oif: None,
+    };
     assert_eq!(lookup("get 10.0.0.1"), plain);
     assert_eq!(lookup("g to 10.0.0.1/32"), plain);
     let full = Lookup {
@@ -140,13 +187,28 @@ fn lists_main_of_ipv4_or_what_is_asked_for() {
         Ok(RouteCommand::Show(filter)) => filter,
         other => panic!("{line}: {other:?}"),
     };
-    let main = Filter { table: Some(254), family: Some(Family::Inet), ..Filter::default() };
-    for line in ["", "s", "show", "ls", "list", "show table main", "show t 254"] {
+    let main = Filter {
+        table: Some(254),
+        family: Some(Family::Inet),
+        ..Filter::default()
+    };
+    for line in [
+        "",
+        "s",
+        "show",
+        "ls",
+        "list",
+        "show table main",
+        "show t 254",
+    ] {
         assert_eq!(filter(line), main, "{line:?}");
     }
     assert_eq!(filter("show table all"), Filter::default());
     assert_eq!(filter("show fd00::/8").family, Some(Family::Inet6));
-    let by_dev = Filter { dev: Some("tun0".to_owned()), ..main };
+    let by_dev = Filter {
+        dev: Some("tun0".to_owned()),
+        ..main
+    };
     assert_eq!(filter("show dev tun0"), by_dev);
 }
 
@@ -166,8 +228,12 @@ fn filters_by_prefix() {
         ("show default", "10/8", false),
         ("show root 0/0", "::/0", false),
     ] {
-        let Ok(RouteCommand::Show(filter)) = parsed(line) else { panic!("{line}") };
-        let Ok(RouteCommand::Add { mut route, .. }) = parsed("add default dev a") else { panic!() };
+        let Ok(RouteCommand::Show(filter)) = parsed(line) else {
+            panic!("{line}")
+        };
+        let Ok(RouteCommand::Add { mut route, .. }) = parsed("add default dev a") else {
+            panic!()
+        };
         route.prefix = words::network(prefix).unwrap();
         assert_eq!(filter.matches(&route), expected, "{line}: {prefix}");
     }
