@@ -3,13 +3,15 @@
 #![forbid(unsafe_code)]
 
 mod commands;
+mod config;
 mod control;
+mod daemon;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use commands::{addr, link, nstat, route, rule, ss, sysctl};
+use commands::{addr, exec, link, nstat, route, rule, run, ss, sysctl};
 
 /// An IP router and a host in one process, in user space.
 ///
@@ -31,6 +33,8 @@ Examples:
 
 #[derive(Subcommand)]
 enum Command {
+    Run(run::RunArgs),
+    Exec(exec::ExecArgs),
     Sysctl(sysctl::SysctlArgs),
     Addr(addr::AddrArgs),
     Link(link::LinkArgs),
@@ -42,6 +46,8 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Args::parse().command {
+        Command::Run(args) => run::run(&args),
+        Command::Exec(args) => exec::run(&args),
         Command::Sysctl(args) => sysctl::run(&args),
         Command::Addr(args) => addr::run(&args),
         Command::Link(args) => link::run(&args),

@@ -12,6 +12,8 @@
 //!               flows only)                 └▶ drop, reject
 //! ```
 
+use forebay_sync::prefetch::prefetch_slice;
+
 use crate::core::{Context, Core};
 use crate::counters::Counter;
 use crate::demux::early;
@@ -68,6 +70,8 @@ fn receive_batch(cx: &mut Context<'_>, ifindex: u32, packets: &mut PacketQueue) 
         && let Some(mut packet) = packets.pop()
     {
         packet.iif = ifindex;
+        // Validation reads the header when the whole batch is here.
+        prefetch_slice(packet.data());
         batch.push(packet);
     }
 
