@@ -17,6 +17,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::{complain, signals};
 use crate::config::{Config, Device, Kind, Problem, Tun};
+use crate::control::{OVERRIDE, RuntimeDir, client};
 use crate::daemon::{self, Daemon, Knob};
 
 /// What the network is like without a file.
@@ -96,21 +97,20 @@ fn exec(args: &ExecArgs) -> anyhow::Result<u8> {
     let [program, arguments @ ..] = args.command.as_slice() else {
         bail!("there is no command to run");
     };
+    let signals = signals::to_hand_on()?;
+    let mut daemon = Daemon::start(&config, &args.set)?;
+    let name = super::serve(&mut daemon, config.stack.name.as_ref(), "exec")?;
     let mut command = Command::new(program);
     command.args(arguments);
-    let signals = signals::to_hand_on()?;
+    // So that `forebay sysctl` and others, run by the command, find this stack.
+    command.env(client::STACK, &name);
+    command.env(OVERRIDE, RuntimeDir::path_for_this_user());
+
     // From this thread, which lives until the end: the command is killed when the thread that
     // started it ends.
     let (mut child, tun) = network.make.spawn_with(command, &network.interface)?;
-    let status = match Daemon::start(&config, &args.set, Some(tun)) {
-        Ok(_daemon) => wait(&mut child, signals)?,
-        Err(error) => {
-            let _ = child.kill();
-            let _ = child.wait();
-            return Err(error);
-        }
-    };
-    Ok(exit_status(status))
+    daemon.plug_in(tun);
+    Ok(exit_status(wait(&mut child, signals)?))
 }
 
 /// What the command line says about the device.
@@ -141,7 +141,11 @@ impl Network {
         };
         if let Some(second) = devices.next() {
             let what = "a second device of kind \"exec\": a command has one";
-            bail!(config.source.explain(Problem::new(second.name.span(), what)));
+            bail!(
+                config
+                    .source
+                    .explain(Problem::new(second.name.span(), what))
+            );
         }
         Ok(Self {
             make: PrivateNetwork::new().resolv_conf(resolv_conf(device)),
@@ -164,10 +168,15 @@ fn interface(device: &Device, tun: &Tun) -> Interface {
         interface = interface.address(address.get_ref().addr, address.get_ref().len);
     }
     for is_ipv4 in [true, false] {
-        let gateways = device.addresses.iter().map(|address| address.get_ref().addr);
+        let gateways = device
+            .addresses
+            .iter()
+            .map(|address| address.get_ref().addr);
         let gateway = gateways.clone().find(|addr| addr.is_ipv4() == is_ipv4);
         let peers = &tun.peer_addresses;
-        let is_peer = peers.iter().any(|peer| peer.get_ref().addr.is_ipv4() == is_ipv4);
+        let is_peer = peers
+            .iter()
+            .any(|peer| peer.get_ref().addr.is_ipv4() == is_ipv4);
         if let Some(gateway) = gateway.filter(|_| is_peer) {
             interface = interface.default_via(gateway);
         }
@@ -178,8 +187,13 @@ fn interface(device: &Device, tun: &Tun) -> Interface {
 /// Names are asked for at the stack, which refuses at once unless something serves there: better
 /// than a wait for servers that cannot be reached from there.
 fn resolv_conf(device: &Device) -> String {
-    let addresses = device.addresses.iter().map(|address| address.get_ref().addr);
-    addresses.map(|addr| format!("nameserver {addr}\n")).collect()
+    let addresses = device
+        .addresses
+        .iter()
+        .map(|address| address.get_ref().addr);
+    addresses
+        .map(|addr| format!("nameserver {addr}\n"))
+        .collect()
 }
 
 /// Waits for the command, and hands signals on to it meanwhile.
@@ -215,7 +229,8 @@ fn is_in_foreground() -> bool {
 /// The status as a shell tells it.
 fn exit_status(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| Some(128 + status.signal()?));
-    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(FAILED)
+    code.and_then(|code| u8::try_from(code).ok())
+        .unwrap_or(FAILED)
 }
 
 #[cfg(test)]
@@ -234,7 +249,10 @@ mod tests {
         let device = |name: &str| format!("[[device]]\nkind = \"exec\"\nname = \"{name}\"\n");
         let cases = [
             (String::new(), "has no device of kind"),
-            (device("a") + &device("b"), "x.toml:6:8: a second device of kind"),
+            (
+                device("a") + &device("b"),
+                "x.toml:6:8: a second device of kind",
+            ),
         ];
         for (text, expected) in cases {
             let config = Config::parse("x.toml", text).unwrap();

@@ -39,7 +39,8 @@ pub(crate) struct RunArgs {
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Name of the control socket, by which other commands find this stack
+    /// Name of the control socket, by which other commands find this stack [default: the
+    /// configuration's, or run-PID]
     #[arg(long)]
     name: Option<String>,
 
@@ -61,7 +62,7 @@ Examples:
   forebay run                                       see it work, without any set-up
   forebay run --set net.ipv4.ip_early_demux=0       the same without early demux
   forebay run --duration 10 --json | jq .packets    for programs
-  forebay run -c router.toml --name edge            a router; `forebay sysctl --name edge -a` reads its knobs";
+  forebay run -c router.toml --name edge            a router; `forebay sysctl --stack edge -a` reads its knobs";
 
 fn parse_duration(text: &str) -> Result<Duration, &'static str> {
     config::duration(text).ok_or("expected seconds, or a number with ns, us, ms, s, min or h")
@@ -72,7 +73,11 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         Some(path) => Config::load(path)?,
         None => Config::parse("examples/life.toml", LIFE)?,
     };
-    if let Some(device) = config.devices.iter().find(|device| matches!(device.kind, Kind::Exec(_))) {
+    if let Some(device) = config
+        .devices
+        .iter()
+        .find(|device| matches!(device.kind, Kind::Exec(_)))
+    {
         let what = "a device of kind \"exec\" belongs to the configuration of `forebay exec`";
         let problem = config::Problem::new(device.name.span(), what);
         bail!(config.source.explain(problem));
@@ -80,7 +85,12 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     daemon::rehearse(&config, &args.set)?;
 
     let signals = signals::ends()?;
-    let daemon = Daemon::start(&config, &args.set, None)?;
+    let mut daemon = Daemon::start(&config, &args.set)?;
+    super::serve(
+        &mut daemon,
+        args.name.as_ref().or(config.stack.name.as_ref()),
+        "run",
+    )?;
     let mut status = Status::new(args.json);
     let followed = follow(&daemon, &mut status, &signals, args.duration);
     match followed {
@@ -105,12 +115,9 @@ fn follow(
         let next = last + INTERVAL;
         let until = end.map_or(next, |end| end.min(next));
         let wait = until.saturating_duration_since(Instant::now());
-        let is_over = match signals.recv_timeout(wait) {
-            Err(RecvTimeoutError::Timeout) => end == Some(until),
-            Ok(_) | Err(RecvTimeoutError::Disconnected) => true,
-        };
-        if is_over {
-            break;
+        match signals.recv_timeout(wait) {
+            Err(RecvTimeoutError::Timeout) if until == next => {}
+            _ => break,
         }
         let (now, totals) = (Instant::now(), daemon.totals());
         status.line(&totals.since(last_totals.as_ref(), now - last))?;
@@ -204,8 +211,14 @@ impl Status {
                 ("came out forwarded", traffic.came_forwarded),
                 ("echo replies came back", traffic.came_echo_replies),
                 ("ICMP errors came back", traffic.came_icmp_errors),
-                ("datagrams read from connected sockets", traffic.read_connected),
-                ("datagrams read from the unconnected sockets", traffic.read_unconnected),
+                (
+                    "datagrams read from connected sockets",
+                    traffic.read_connected,
+                ),
+                (
+                    "datagrams read from the unconnected sockets",
+                    traffic.read_unconnected,
+                ),
                 ("packets that did not fit on the wire", traffic.refused),
             ];
             writeln!(out, "Seen from outside:")?;
@@ -227,7 +240,9 @@ impl Status {
 fn reasons(report: &Report, most: usize) -> String {
     let reasons = report.top_reasons();
     let shown = reasons.iter().take(most);
-    let mut words: Vec<_> = shown.map(|(name, count)| format!("{name} {}", grouped(*count))).collect();
+    let mut words: Vec<_> = shown
+        .map(|(name, count)| format!("{name} {}", grouped(*count)))
+        .collect();
     if let Some(more) = reasons.len().checked_sub(most).filter(|more| *more > 0) {
         words.push(format!("{more} more"));
     }
@@ -274,10 +289,20 @@ mod tests {
 
     #[test]
     fn numbers_are_easy_to_read() {
-        for (number, text) in [(0, "0"), (999, "999"), (1_000, "1,000"), (12_345_678, "12,345,678")] {
+        for (number, text) in [
+            (0, "0"),
+            (999, "999"),
+            (1_000, "1,000"),
+            (12_345_678, "12,345,678"),
+        ] {
             assert_eq!(grouped(number), text);
         }
-        for (number, text) in [(0, "0 B"), (999, "999 B"), (1_500, "1.5 kB"), (u64::MAX, "18446744.1 TB")] {
+        for (number, text) in [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1_500, "1.5 kB"),
+            (u64::MAX, "18446744.1 TB"),
+        ] {
             assert_eq!(bytes(number), text);
         }
     }

@@ -27,6 +27,8 @@ fn receive(signals: &[i32]) -> io::Result<Receiver<i32>> {
             }
         }
     };
-    thread::Builder::new().name("forebay-signals".to_owned()).spawn(body)?;
+    thread::Builder::new()
+        .name("forebay-signals".to_owned())
+        .spawn(body)?;
     Ok(receiver)
 }

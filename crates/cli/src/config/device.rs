@@ -168,13 +168,17 @@ impl Pcap {
 
 impl Speed {
     fn read(value: &super::reader::Value<'_>) -> Result<Self, Problem> {
-        super::reader::text(value, "\"max\", or how many times as fast: \"1x\", \"0.5x\"", |text| {
-            if text == "max" {
-                return Some(Self::Max);
-            }
-            let times: f64 = text.strip_suffix('x')?.parse().ok()?;
-            (times.is_finite() && times > 0.0).then_some(Self::Times(times))
-        })
+        super::reader::text(
+            value,
+            "\"max\", or how many times as fast: \"1x\", \"0.5x\"",
+            |text| {
+                if text == "max" {
+                    return Some(Self::Max);
+                }
+                let times: f64 = text.strip_suffix('x')?.parse().ok()?;
+                (times.is_finite() && times > 0.0).then_some(Self::Times(times))
+            },
+        )
     }
 }
 

@@ -152,7 +152,10 @@ impl Config {
     fn check_traffic(&self, traffic: &Traffic) -> Result<(), Problem> {
         let device = self.device(&traffic.device)?;
         let Kind::Wire(wire) = &device.kind else {
-            let what = format!("{} is no wire: only those have traffic of their own", device.name.get_ref());
+            let what = format!(
+                "{} is no wire: only those have traffic of their own",
+                device.name.get_ref()
+            );
             return Err(Problem::new(traffic.device.span(), what));
         };
         let family_of = |net: &Spanned<Net>| net.get_ref().addr.is_ipv4();
@@ -164,10 +167,16 @@ impl Config {
             let what = "the wire needs `addresses` and `peer_addresses` of one family at least";
             return Err(Problem::new(traffic.device.span(), what));
         }
-        let stranded = traffic.transit_to.iter().find(|net| !is_usable(family_of(net)));
+        let stranded = traffic
+            .transit_to
+            .iter()
+            .find(|net| !is_usable(family_of(net)));
         match stranded {
             Some(net) => {
-                let what = format!("the wire has no addresses that traffic to {} could come from", net.get_ref());
+                let what = format!(
+                    "the wire has no addresses that traffic to {} could come from",
+                    net.get_ref()
+                );
                 Err(Problem::new(net.span(), what))
             }
             None => Ok(()),
@@ -177,13 +186,21 @@ impl Config {
     fn device(&self, name: &Spanned<String>) -> Result<&Device, Problem> {
         let found = self.devices.iter().find(|device| device.name == *name);
         found.ok_or_else(|| {
-            let names: Vec<&str> = self.devices.iter().map(|d| d.name.get_ref().as_str()).collect();
+            let names: Vec<&str> = self
+                .devices
+                .iter()
+                .map(|d| d.name.get_ref().as_str())
+                .collect();
             let help = match suggestion(name.get_ref(), &names) {
                 Some(meant) => format!("did you mean \"{meant}\"?"),
                 None if names.is_empty() => "there are no devices".to_owned(),
                 None => format!("the devices are: {}", names.join(", ")),
             };
-            Problem::new(name.span(), format!("there is no device called {:?}", name.get_ref())).help(help)
+            Problem::new(
+                name.span(),
+                format!("there is no device called {:?}", name.get_ref()),
+            )
+            .help(help)
         })
     }
 }
@@ -222,7 +239,11 @@ fn sysctls(value: &Value<'_>) -> Result<Vec<Sysctl>, Problem> {
     Ok(knobs)
 }
 
-fn collect_sysctls(prefix: &str, table: Table<'_, '_>, knobs: &mut Vec<Sysctl>) -> Result<(), Problem> {
+fn collect_sysctls(
+    prefix: &str,
+    table: Table<'_, '_>,
+    knobs: &mut Vec<Sysctl>,
+) -> Result<(), Problem> {
     for (key, value) in table.entries() {
         let name = match prefix {
             "" => (*key.get_ref()).to_owned(),

@@ -123,7 +123,8 @@ impl<'a, 'i> Table<'a, 'i> {
 
     /// Refuses the first key that nobody asked for.
     pub(super) fn finish(self) -> Result<(), Problem> {
-        let is_unknown = |key: &&Spanned<_>| !self.asked.contains(&AsRef::<str>::as_ref(key.get_ref()));
+        let is_unknown =
+            |key: &&Spanned<_>| !self.asked.contains(&AsRef::<str>::as_ref(key.get_ref()));
         let unknown = self.entries.keys().filter(is_unknown);
         let Some(key) = unknown.min_by_key(|key| key.span().start) else {
             return Ok(());
@@ -140,7 +141,9 @@ impl<'a, 'i> Table<'a, 'i> {
 /// The word that was probably meant.
 pub(crate) fn suggestion<'w>(word: &str, words: &[&'w str]) -> Option<&'w str> {
     let likeness = |candidate: &str| strsim::jaro_winkler(word, candidate);
-    let best = words.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+    let best = words
+        .iter()
+        .max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
     best.copied().filter(|best| likeness(best) >= ALIKE)
 }
 
@@ -225,10 +228,7 @@ fn describe_range(range: &RangeInclusive<u64>) -> String {
     }
 }
 
-pub(super) fn word<T: Copy>(
-    value: &Value<'_>,
-    words: &[(&'static str, T)],
-) -> Result<T, Problem> {
+pub(super) fn word<T: Copy>(value: &Value<'_>, words: &[(&'static str, T)]) -> Result<T, Problem> {
     let found = value.get_ref().as_str();
     let known = words.iter().find(|(word, _)| Some(*word) == found);
     if let Some((_, meaning)) = known {

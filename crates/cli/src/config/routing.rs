@@ -76,7 +76,9 @@ impl Route {
             dev: table.optional("dev")?,
             metric: table.number("metric", 0..=u64::from(u32::MAX))?,
             table: table.optional("table")?.unwrap_or(TableId::MAIN),
-            kind: table.word("type", ROUTE_KINDS)?.unwrap_or(RouteKind::Unicast),
+            kind: table
+                .word("type", ROUTE_KINDS)?
+                .unwrap_or(RouteKind::Unicast),
             src: table.optional("src")?,
             mtu: table.number("mtu", 68..=65_535)?,
             onlink: table.optional("onlink")?.unwrap_or(false),
@@ -104,15 +106,25 @@ fn destination(value: &Value<'_>, via: Option<&Spanned<IpAddr>>) -> Result<Net, 
         return network(value);
     }
     match via.map(|via| via.get_ref()) {
-        Some(IpAddr::V4(_)) => Ok(Net { addr: IpAddr::from([0_u8; 4]), len: 0 }),
-        Some(IpAddr::V6(_)) => Ok(Net { addr: IpAddr::from([0_u8; 16]), len: 0 }),
-        None => Err(unexpected(value, "\"0.0.0.0/0\" or \"::/0\", as no `via` says which family")),
+        Some(IpAddr::V4(_)) => Ok(Net {
+            addr: IpAddr::from([0_u8; 4]),
+            len: 0,
+        }),
+        Some(IpAddr::V6(_)) => Ok(Net {
+            addr: IpAddr::from([0_u8; 16]),
+            len: 0,
+        }),
+        None => Err(unexpected(
+            value,
+            "\"0.0.0.0/0\" or \"::/0\", as no `via` says which family",
+        )),
     }
 }
 
 /// A network: an address with nothing set behind the prefix.
 fn network(value: &Value<'_>) -> Result<Net, Problem> {
-    let expected = "\"default\", or a network with its prefix length: \"10.9.0.0/24\", \"fd09::/64\"";
+    let expected =
+        "\"default\", or a network with its prefix length: \"10.9.0.0/24\", \"fd09::/64\"";
     let net: Net = text(value, expected, |text| text.parse().ok())?;
     let masked = net.masked();
     if masked != net {
@@ -128,7 +140,11 @@ fn same_family(span: Range<usize>, addr: IpAddr, other: IpAddr) -> Result<(), Pr
     }
     let name = |addr: IpAddr| if addr.is_ipv4() { "IPv4" } else { "IPv6" };
     let expected = format!("an {} address, as the destination is one", name(other));
-    Err(Problem::expected(span, &format!("{addr}, which is {}", name(addr)), &expected))
+    Err(Problem::expected(
+        span,
+        &format!("{addr}, which is {}", name(addr)),
+        &expected,
+    ))
 }
 
 impl Rule {
@@ -157,7 +173,10 @@ impl Rule {
     }
 }
 
-fn network_at(table: &mut Table<'_, '_>, key: &'static str) -> Result<Option<Spanned<Net>>, Problem> {
+fn network_at(
+    table: &mut Table<'_, '_>,
+    key: &'static str,
+) -> Result<Option<Spanned<Net>>, Problem> {
     let read = |value: &Value<'_>| Ok(Spanned::new(value.span(), network(value)?));
     let net = table.value(key).map(read).transpose();
     net.map_err(|problem: Problem| problem.of_key(key))

@@ -53,33 +53,84 @@ fn bad_configurations_are_refused_with_their_place() {
     let cases = [
         // TOML itself
         ("[stack\n".to_owned(), "1:7: "),
-        ("[stack]\nname = \"a\"\nname = \"b\"\n".to_owned(), "3:1: duplicate key"),
+        (
+            "[stack]\nname = \"a\"\nname = \"b\"\n".to_owned(),
+            "3:1: duplicate key",
+        ),
         // tables and keys
-        ("[stak]\n".to_owned(), "1:2: unknown key `stak` in the configuration"),
-        ("stack = 1\n".to_owned(), "1:9: found 1, expected a table [stack]"),
-        ("[device]\nname = \"w\"\n".to_owned(), "1:1: found a table, expected an array of tables [[device]]"),
-        (wire("adresses = []\n"), "4:1: unknown key `adresses` in [[device]]"),
-        (wire("queues = 2\n"), "4:1: unknown key `queues` in [[device]]"),
-        ("[[device]]\nkind = \"wire\"\n".to_owned(), "1:1: [[device]] needs the key `name`"),
-        ("[[device]]\nname = \"w\"\n".to_owned(), "1:1: [[device]] needs the key `kind`"),
+        (
+            "[stak]\n".to_owned(),
+            "1:2: unknown key `stak` in the configuration",
+        ),
+        (
+            "stack = 1\n".to_owned(),
+            "1:9: found 1, expected a table [stack]",
+        ),
+        (
+            "[device]\nname = \"w\"\n".to_owned(),
+            "1:1: found a table, expected an array of tables [[device]]",
+        ),
+        (
+            wire("adresses = []\n"),
+            "4:1: unknown key `adresses` in [[device]]",
+        ),
+        (
+            wire("queues = 2\n"),
+            "4:1: unknown key `queues` in [[device]]",
+        ),
+        (
+            "[[device]]\nkind = \"wire\"\n".to_owned(),
+            "1:1: [[device]] needs the key `name`",
+        ),
+        (
+            "[[device]]\nname = \"w\"\n".to_owned(),
+            "1:1: [[device]] needs the key `kind`",
+        ),
         // values
-        ("[[device]]\nname = 5\nkind = \"wire\"\n".to_owned(), "2:8: `name`: found 5, expected a string"),
+        (
+            "[[device]]\nname = 5\nkind = \"wire\"\n".to_owned(),
+            "2:8: `name`: found 5, expected a string",
+        ),
         (
             "[[device]]\nname = \"w\"\nkind = \"wires\"\n".to_owned(),
             "3:8: `kind`: found \"wires\", expected one of: tun, wire, pcap, exec",
         ),
-        (wire("mtu = 67\n"), "4:7: `mtu`: found 67, expected a whole number from 68 to 65535"),
-        (wire("mtu = -1\n"), "4:7: `mtu`: found -1, expected a whole number from 68 to 65535"),
-        (wire("mtu = \"big\"\n"), "4:7: `mtu`: found \"big\", expected a whole number"),
-        (wire("addresses = \"10.0.0.1/24\"\n"), "4:13: `addresses`: found \"10.0.0.1/24\", expected an array"),
+        (
+            wire("mtu = 67\n"),
+            "4:7: `mtu`: found 67, expected a whole number from 68 to 65535",
+        ),
+        (
+            wire("mtu = -1\n"),
+            "4:7: `mtu`: found -1, expected a whole number from 68 to 65535",
+        ),
+        (
+            wire("mtu = \"big\"\n"),
+            "4:7: `mtu`: found \"big\", expected a whole number",
+        ),
+        (
+            wire("addresses = \"10.0.0.1/24\"\n"),
+            "4:13: `addresses`: found \"10.0.0.1/24\", expected an array",
+        ),
         (
             wire("addresses = [\"10.0.0.1/24\",\n  \"10.0.0.1/33\"]\n"),
             "5:3: `addresses`: found \"10.0.0.1/33\", expected an address and its prefix length",
         ),
-        (wire("impair = { loss = \"101%\" }\n"), "4:19: `loss`: found \"101%\", expected a share"),
-        (wire("impair = { delay = \"10\" }\n"), "4:20: `delay`: found \"10\", expected a time with its unit"),
-        (wire("impair = { rate = \"0bit\" }\n"), "4:19: `rate`: found \"0bit\", expected bits a second"),
-        (wire("impair = { los = \"1%\" }\n"), "4:12: unknown key `los` in [device.impair]"),
+        (
+            wire("impair = { loss = \"101%\" }\n"),
+            "4:19: `loss`: found \"101%\", expected a share",
+        ),
+        (
+            wire("impair = { delay = \"10\" }\n"),
+            "4:20: `delay`: found \"10\", expected a time with its unit",
+        ),
+        (
+            wire("impair = { rate = \"0bit\" }\n"),
+            "4:19: `rate`: found \"0bit\", expected bits a second",
+        ),
+        (
+            wire("impair = { los = \"1%\" }\n"),
+            "4:12: unknown key `los` in [device.impair]",
+        ),
         (
             "[[device]]\nname = \"p\"\nkind = \"pcap\"\n".to_owned(),
             "1:1: a pcap device needs a file",
@@ -90,26 +141,44 @@ fn bad_configurations_are_refused_with_their_place() {
         ),
         // devices together
         (wire("") + WIRE, "5:8: a second device called w0"),
-        ("[[device]]\nname = \"lo\"\nkind = \"wire\"\n".to_owned(), "2:8: a second device called lo"),
+        (
+            "[[device]]\nname = \"lo\"\nkind = \"wire\"\n".to_owned(),
+            "2:8: a second device called lo",
+        ),
         // what only the stack knows
         (
             "[[device]]\nname = \"a b\"\nkind = \"wire\"\n".to_owned(),
             "2:8: \"a b\" is no interface name",
         ),
-        (wire("addresses = [\"224.0.0.1/24\"]\n"), "4:14: 224.0.0.1 can't be an interface's address"),
+        (
+            wire("addresses = [\"224.0.0.1/24\"]\n"),
+            "4:14: 224.0.0.1 can't be an interface's address",
+        ),
         (
             wire("addresses = [\"10.0.0.1/24\", \"10.0.0.1/24\"]\n"),
             "4:29: the interface has the address 10.0.0.1 already",
         ),
-        (wire("mtu = 1000\naddresses = [\"fd00::1/64\"]\n"), "5:14: IPv6 needs an MTU of at least 1280"),
+        (
+            wire("mtu = 1000\naddresses = [\"fd00::1/64\"]\n"),
+            "5:14: IPv6 needs an MTU of at least 1280",
+        ),
         // routes
-        ("[[route]]\nvia = \"10.0.0.1\"\n".to_owned(), "1:1: [[route]] needs the key `to`"),
+        (
+            "[[route]]\nvia = \"10.0.0.1\"\n".to_owned(),
+            "1:1: [[route]] needs the key `to`",
+        ),
         (
             "[[route]]\nto = \"default\"\ndev = \"w0\"\n".to_owned(),
             "2:6: `to`: found \"default\", expected \"0.0.0.0/0\" or \"::/0\"",
         ),
-        ("[[route]]\nto = \"10.0.0.1/8\"\n".to_owned(), "2:6: `to`: 10.0.0.1/8 has bits set"),
-        ("[[route]]\nto = \"10.0.0.0/8\"\n".to_owned(), "1:1: a unicast route needs `via`, `dev` or both"),
+        (
+            "[[route]]\nto = \"10.0.0.1/8\"\n".to_owned(),
+            "2:6: `to`: 10.0.0.1/8 has bits set",
+        ),
+        (
+            "[[route]]\nto = \"10.0.0.0/8\"\n".to_owned(),
+            "1:1: a unicast route needs `via`, `dev` or both",
+        ),
         (
             "[[route]]\nto = \"10.0.0.0/8\"\nvia = \"fd00::1\"\n".to_owned(),
             "3:7: found fd00::1, which is IPv6, expected an IPv4 address",
@@ -135,12 +204,18 @@ fn bad_configurations_are_refused_with_their_place() {
             "4:9: `table`: found \"mine\", expected a table",
         ),
         // rules
-        ("[[rule]]\npriority = 5\n".to_owned(), "1:1: a rule needs either a `table`"),
+        (
+            "[[rule]]\npriority = 5\n".to_owned(),
+            "1:1: a rule needs either a `table`",
+        ),
         (
             "[[rule]]\nfrom = \"10.0.0.0/8\"\nto = \"fd00::/8\"\ntable = 5\n".to_owned(),
             "2:8: found 10.0.0.0, which is IPv4, expected an IPv6 address",
         ),
-        ("[[rule]]\niif = \"w9\"\ntable = 5\n".to_owned(), "2:7: there is no device called \"w9\""),
+        (
+            "[[rule]]\niif = \"w9\"\ntable = 5\n".to_owned(),
+            "2:7: there is no device called \"w9\"",
+        ),
         // knobs
         (
             "[sysctl]\nnet.ipv4.ip_forwad = 1\n".to_owned(),
@@ -191,20 +266,26 @@ fn bad_configurations_are_refused_with_their_place() {
             "3:15: the wire has no addresses that traffic to fd00::/8 could come from",
         ),
         (
-            "[[traffic]]\ndevice = \"w0\"\nmix = { ping = 1 }\nmin_size = 100\nmax_size = 99\n".to_owned(),
+            "[[traffic]]\ndevice = \"w0\"\nmix = { ping = 1 }\nmin_size = 100\nmax_size = 99\n"
+                .to_owned(),
             "5:12: `max_size`: found 99, expected a whole number from 100 to 1500",
         ),
     ];
     for (text, expected) in cases {
         let error = verdict(&text).expect_err(&text);
         let expected = format!("x.toml:{expected}");
-        assert!(error.starts_with(&expected), "{text}\nsaid:     {error}\nexpected: {expected}");
+        assert!(
+            error.starts_with(&expected),
+            "{text}\nsaid:     {error}\nexpected: {expected}"
+        );
     }
 }
 
 #[test]
 fn a_refusal_shows_the_line_and_says_what_was_meant() {
-    let error = verdict("# a wire\n[[device]]\nname = \"w0\"\nkind = \"wire\"\n\tadresses = [\"10.0.0.1/24\"] # ä\n");
+    let error = verdict(
+        "# a wire\n[[device]]\nname = \"w0\"\nkind = \"wire\"\n\tadresses = [\"10.0.0.1/24\"] # ä\n",
+    );
     let expected = "\
 x.toml:5:2: unknown key `adresses` in [[device]]
    |
@@ -213,7 +294,10 @@ x.toml:5:2: unknown key `adresses` in [[device]]
    = did you mean `addresses`?";
     assert_eq!(error.unwrap_err(), expected);
     let error = verdict("[sysctl]\nnet.ipv4.ip_forwad = 1\n").unwrap_err();
-    assert!(error.ends_with("= did you mean `net.ipv4.ip_forward`?"), "{error}");
+    assert!(
+        error.ends_with("= did you mean `net.ipv4.ip_forward`?"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -228,7 +312,11 @@ fn no_text_is_too_strange_to_be_refused() {
 #[test]
 fn the_manuals_examples_work() {
     let manual = include_str!("../../../../docs/config.md");
-    let examples: Vec<_> = manual.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    let examples: Vec<_> = manual
+        .split("```toml\n")
+        .skip(1)
+        .filter_map(|rest| rest.split("```").next())
+        .collect();
     assert!(!examples.is_empty());
     let files = [
         include_str!("../../../../examples/life.toml"),

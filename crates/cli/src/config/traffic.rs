@@ -98,7 +98,10 @@ impl Mix {
         let span = table.span();
         table.finish()?;
         if mix.total() == 0 {
-            return Err(Problem::new(span, "all weights are 0: nothing would be sent"));
+            return Err(Problem::new(
+                span,
+                "all weights are 0: nothing would be sent",
+            ));
         }
         Ok(mix)
     }

@@ -36,19 +36,11 @@ const DURATIONS: &[(&str, f64)] = &[
     ("h", 3_600.0),
 ];
 
-const BIT_RATES: &[(&str, f64)] = &[
-    ("bit", 1.0),
-    ("kbit", 1e3),
-    ("mbit", 1e6),
-    ("gbit", 1e9),
-];
+const BIT_RATES: &[(&str, f64)] = &[("bit", 1.0), ("kbit", 1e3), ("mbit", 1e6), ("gbit", 1e9)];
 
 /// Reads a span of time: a number and a unit, or a bare number of seconds.
 pub(crate) fn duration(text: &str) -> Option<Duration> {
-    let seconds = text
-        .parse()
-        .ok()
-        .or_else(|| with_unit(text, DURATIONS))?;
+    let seconds = text.parse().ok().or_else(|| with_unit(text, DURATIONS))?;
     Duration::try_from_secs_f64(seconds).ok()
 }
 
@@ -184,7 +176,15 @@ mod tests {
         }
         let host: Net = "10.0.0.1".parse().expect("a host");
         assert_eq!(host.to_string(), "10.0.0.1/32");
-        for bad in ["", "/8", "10.0.0.1/33", "::/129", "10.0.0.1/", "10.0.0.1/-1", "a/8"] {
+        for bad in [
+            "",
+            "/8",
+            "10.0.0.1/33",
+            "::/129",
+            "10.0.0.1/",
+            "10.0.0.1/-1",
+            "a/8",
+        ] {
             assert!(bad.parse::<Net>().is_err(), "{bad:?}");
         }
     }

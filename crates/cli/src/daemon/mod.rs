@@ -1,26 +1,41 @@
 //! A running stack, made from a [`Config`].
 
 mod devices;
+mod late_tun;
 mod report;
 mod services;
 mod setup;
 mod traffic;
 
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context;
 use forebay::device::tun::Tun;
 use forebay::{Stack, StackBuilder, Worker};
 
 use crate::config::Config;
-use devices::Devices;
+use crate::control::server::{self, ControlServer};
+use devices::{Devices, FarSides};
+use late_tun::Plug;
 pub(crate) use report::{Report, Totals};
 pub(crate) use setup::Knob;
 use setup::set_up;
 use traffic::FarEnds;
 
+/// Packets on their way through an embedded wire take a few milliseconds.
+const SETTLING: Duration = Duration::from_millis(20);
+/// Traffic of others does not end for us: half a second is enough.
+const SETTLING_ROUNDS: usize = 25;
+
 /// A stack with its devices, its services and a worker that drives it, until this is dropped.
 pub(crate) struct Daemon {
-    stack: Stack,
+    // In the order of their ends: nobody asks any more, nothing is sent any more, all stops.
+    control: Option<ControlServer>,
     far_ends: FarEnds,
+    exec: Option<Plug>,
     _worker: Worker,
+    stack: Stack,
 }
 
 /// Whether a configuration can be carried out, as far as that can be told without touching the
@@ -32,28 +47,36 @@ pub(crate) fn rehearse(config: &Config, knobs: &[Knob]) -> anyhow::Result<()> {
 }
 
 impl Daemon {
-    /// Opens devices, sets the stack up, and begins. The device of kind `exec` was opened by who
-    /// made its network.
-    pub(crate) fn start(
-        config: &Config,
-        knobs: &[Knob],
-        exec: Option<Tun>,
-    ) -> anyhow::Result<Self> {
+    /// Opens devices, sets the stack up, and begins.
+    pub(crate) fn start(config: &Config, knobs: &[Knob]) -> anyhow::Result<Self> {
         let stack = builder(config).build()?;
-        let mut devices = Devices::real(exec);
+        let mut devices = Devices::real();
         let services = set_up(&stack, config, knobs, &mut devices)?;
-        let far_ends = FarEnds::start(&stack, config, devices.into_ports())?;
+        let FarSides { exec, wires } = devices.far_sides();
+        let far_ends = FarEnds::start(&stack, config, wires)?;
         let worker = stack.spawn_worker()?;
         services::start(services)?;
         Ok(Self {
-            stack,
+            control: None,
             far_ends,
+            exec,
             _worker: worker,
+            stack,
         })
     }
 
-    pub(crate) fn stack(&self) -> &Stack {
-        &self.stack
+    /// Lets other commands find the stack under this name.
+    pub(crate) fn serve(&mut self, name: &str) -> anyhow::Result<()> {
+        let served = server::serve(&self.stack, name);
+        self.control = Some(served.context("cannot open the control socket")?);
+        Ok(())
+    }
+
+    /// Gives the device of kind `exec` its queues.
+    pub(crate) fn plug_in(&self, tun: Tun) {
+        if let Some(plug) = &self.exec {
+            plug.insert(tun);
+        }
     }
 
     /// What has happened so far.
@@ -77,7 +100,7 @@ impl Daemon {
         self.far_ends.stop_sending();
         let mut before = self.totals();
         for _ in 0..SETTLING_ROUNDS {
-            std::thread::sleep(SETTLING);
+            thread::sleep(SETTLING);
             let now = self.totals();
             if now == before {
                 return;
@@ -86,11 +109,6 @@ impl Daemon {
         }
     }
 }
-
-/// Packets on their way through an embedded wire take a few milliseconds.
-const SETTLING: std::time::Duration = std::time::Duration::from_millis(20);
-/// Traffic of others does not end for us: half a second is enough.
-const SETTLING_ROUNDS: usize = 25;
 
 fn builder(config: &Config) -> StackBuilder {
     let settings = &config.stack;

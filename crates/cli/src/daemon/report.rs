@@ -65,14 +65,18 @@ impl Totals {
     pub(super) fn new(counters: &Snapshot, traffic: Tally) -> Self {
         let sum = |names: [Counter; 2]| names.iter().map(|name| counters.get(*name)).sum();
         let handed_on: u64 = sum([Counter::IpInDelivers, Counter::Ip6InDelivers]);
-        let not_taken = AFTER_DELIVERY.iter().map(|reason| counters.dropped(*reason));
+        let not_taken = AFTER_DELIVERY
+            .iter()
+            .map(|reason| counters.dropped(*reason));
         let drops = counters.drops().filter(|(_, count)| *count > 0);
         Self {
             packets: sum([Counter::IpInReceives, Counter::Ip6InReceives]),
             bytes: sum([Counter::IpExtInOctets, Counter::Ip6InOctets]),
             forwarded: sum([Counter::IpForwDatagrams, Counter::Ip6OutForwDatagrams]),
             delivered: handed_on.saturating_sub(not_taken.sum()),
-            drops: drops.map(|(reason, count)| (reason.name(), count)).collect(),
+            drops: drops
+                .map(|(reason, count)| (reason.name(), count))
+                .collect(),
             traffic,
         }
     }
@@ -97,8 +101,12 @@ impl Totals {
             seconds: span.as_secs_f64(),
             packets: self.packets.saturating_sub(before(|totals| totals.packets)),
             bytes: self.bytes.saturating_sub(before(|totals| totals.bytes)),
-            forwarded: self.forwarded.saturating_sub(before(|totals| totals.forwarded)),
-            delivered: self.delivered.saturating_sub(before(|totals| totals.delivered)),
+            forwarded: self
+                .forwarded
+                .saturating_sub(before(|totals| totals.forwarded)),
+            delivered: self
+                .delivered
+                .saturating_sub(before(|totals| totals.delivered)),
             dropped: drops.values().sum(),
             drops,
             traffic: (self.traffic != Tally::default()).then_some(traffic),
@@ -109,7 +117,11 @@ impl Totals {
 impl Report {
     /// The reasons of drops, the most frequent first.
     pub(crate) fn top_reasons(&self) -> Vec<(&'static str, u64)> {
-        let mut reasons: Vec<_> = self.drops.iter().map(|(name, count)| (*name, *count)).collect();
+        let mut reasons: Vec<_> = self
+            .drops
+            .iter()
+            .map(|(name, count)| (*name, *count))
+            .collect();
         reasons.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         reasons
     }

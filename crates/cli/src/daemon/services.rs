@@ -41,7 +41,9 @@ pub(super) fn bind(stack: &Stack, config: &Config) -> Result<Vec<Bound>, Problem
 pub(super) fn start(services: Vec<Bound>) -> io::Result<()> {
     for service in services {
         let name = format!("forebay-{}", service.name());
-        thread::Builder::new().name(name).spawn(move || service.serve())?;
+        thread::Builder::new()
+            .name(name)
+            .spawn(move || service.serve())?;
     }
     Ok(())
 }
@@ -90,11 +92,27 @@ impl Bound {
 /// Date and time in UTC, in the form that RFC 867 shows: `Sunday, May 3, 2026 14:07:09-UTC`.
 fn daytime(now: SystemTime) -> String {
     const WEEKDAYS: [&str; 7] = [
-        "Thursday", "Friday", "Saturday", "Sunday", "Monday", "Tuesday", "Wednesday",
+        "Thursday",
+        "Friday",
+        "Saturday",
+        "Sunday",
+        "Monday",
+        "Tuesday",
+        "Wednesday",
     ];
     const MONTHS: [&str; 12] = [
-        "January", "February", "March", "April", "May", "June", "July", "August", "September",
-        "October", "November", "December",
+        "January",
+        "February",
+        "March",
+        "April",
+        "May",
+        "June",
+        "July",
+        "August",
+        "September",
+        "October",
+        "November",
+        "December",
     ];
     let seconds = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let (days, second) = (seconds / 86_400, seconds % 86_400);
@@ -125,7 +143,11 @@ fn civil(days: u64) -> (u64, u64, u64) {
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let march_month = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * march_month + 2) / 5 + 1;
-    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
+    let month = if march_month < 10 {
+        march_month + 3
+    } else {
+        march_month - 9
+    };
     let year = 400 * era + year_of_era + u64::from(month <= 2);
     (year, month, day)
 }
@@ -141,9 +163,15 @@ mod tests {
         let cases = [
             (0, "Thursday, January 1, 1970 00:00:00-UTC\r\n"),
             (951_825_599, "Tuesday, February 29, 2000 11:59:59-UTC\r\n"),
-            (1_709_251_199, "Thursday, February 29, 2024 23:59:59-UTC\r\n"),
+            (
+                1_709_251_199,
+                "Thursday, February 29, 2024 23:59:59-UTC\r\n",
+            ),
             (1_709_251_200, "Friday, March 1, 2024 00:00:00-UTC\r\n"),
-            (4_102_444_799, "Thursday, December 31, 2099 23:59:59-UTC\r\n"),
+            (
+                4_102_444_799,
+                "Thursday, December 31, 2099 23:59:59-UTC\r\n",
+            ),
             (4_107_542_400, "Monday, March 1, 2100 00:00:00-UTC\r\n"),
         ];
         for (seconds, expected) in cases {

@@ -50,11 +50,7 @@ pub(super) fn set_up(
     Ok(services)
 }
 
-fn configure(
-    stack: &Stack,
-    config: &Config,
-    devices: &mut Devices,
-) -> Result<Vec<Bound>, Problem> {
+fn configure(stack: &Stack, config: &Config, devices: &mut Devices) -> Result<Vec<Bound>, Problem> {
     let for_devices = set_sysctls_of_the_stack(stack, config)?;
     for device in &config.devices {
         let (name, opened) = (&device.name, devices.open(device)?);
@@ -151,12 +147,17 @@ fn add_rule_of<A: Address>(
         let net = net.as_ref()?.get_ref();
         Prefix::new(pick(net.addr)?, net.len).ok()
     };
-    let priority = rule.priority.unwrap_or_else(|| fib.unspecified_rule_priority());
+    let priority = rule
+        .priority
+        .unwrap_or_else(|| fib.unspecified_rule_priority());
     let added = fib.add_rule(fib::Rule {
         priority,
         from: net(&rule.from),
         to: net(&rule.to),
-        iif: rule.iif.as_ref().and_then(|name| index(stack, name.get_ref())),
+        iif: rule
+            .iif
+            .as_ref()
+            .and_then(|name| index(stack, name.get_ref())),
         action: match rule.action {
             RuleAction::Lookup(table) => fib::RuleAction::Lookup(table),
             RuleAction::Blackhole => fib::RuleAction::Blackhole,
@@ -207,7 +208,10 @@ fn add_route_of<A: Address>(
 }
 
 fn index(stack: &Stack, name: &str) -> Option<u32> {
-    stack.inner().interface_named(name).map(|interface| interface.index)
+    stack
+        .inner()
+        .interface_named(name)
+        .map(|interface| interface.index)
 }
 
 fn v4(addr: IpAddr) -> Option<Ipv4Addr> {

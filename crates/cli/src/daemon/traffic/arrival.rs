@@ -6,7 +6,9 @@ use super::tally::Tally;
 /// Counts a packet that came out of the stack.
 pub(super) fn count(packet: &[u8], tally: &mut Tally) {
     let count = match transport(packet) {
-        Some((UDP, [_, _, _, _, _, _, _, _, payload @ ..])) if payload.starts_with(TRANSIT_MARK) => {
+        Some((UDP, [_, _, _, _, _, _, _, _, payload @ ..]))
+            if payload.starts_with(TRANSIT_MARK) =>
+        {
             &mut tally.came_forwarded
         }
         // Echo reply; destination unreachable, redirect, time exceeded, parameter problem.

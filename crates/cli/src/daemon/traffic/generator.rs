@@ -93,7 +93,11 @@ impl Generator {
             mix: traffic.mix,
             sizes: (smallest.min(mtu), largest.min(mtu)),
             families,
-            transit_to: traffic.transit_to.iter().map(|net| *net.get_ref()).collect(),
+            transit_to: traffic
+                .transit_to
+                .iter()
+                .map(|net| *net.get_ref())
+                .collect(),
         })
     }
 
@@ -125,7 +129,13 @@ impl Generator {
     }
 
     fn choose(&mut self) -> What {
-        let Mix { transit, connected, unconnected, ping, malformed } = self.mix;
+        let Mix {
+            transit,
+            connected,
+            unconnected,
+            ping,
+            malformed,
+        } = self.mix;
         let weights = [
             (What::Transit, transit),
             (What::Connected, connected),
@@ -151,16 +161,18 @@ impl Generator {
             let net = random.pick(&self.transit_to)?;
             let dst = random_address(*net, random);
             let is_ipv4 = dst.is_ipv4();
-            let family = self.families.iter().find(|family| family.at.is_ipv4() == is_ipv4)?;
+            let family = self
+                .families
+                .iter()
+                .find(|family| family.at.is_ipv4() == is_ipv4)?;
             let host = *random.pick(&family.hosts)?;
             let (src, dst) = (random_port(host, random), random_port(dst, random));
             return Some(packets::udp(src, dst, size, packets::TRANSIT_MARK));
         }
         let family = random.pick(&self.families)?;
         let host = *random.pick(&family.hosts)?;
-        let local = |random: &mut Random| {
-            packets::udp(random_port(host, random), family.at, size, &[])
-        };
+        let local =
+            |random: &mut Random| packets::udp(random_port(host, random), family.at, size, &[]);
         Some(match what {
             What::Connected | What::Transit => {
                 let flow = random.pick(&family.connected)?;

@@ -45,13 +45,15 @@ impl FarEnds {
     pub(super) fn start(
         stack: &Stack,
         config: &Config,
-        ports: Vec<(String, Port)>,
+        ports: BTreeMap<String, Port>,
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
-        let ports: BTreeMap<_, _> = ports.into_iter().collect();
         let mut generators = Vec::new();
         for traffic in &config.traffic {
-            let device = config.devices.iter().find(|device| device.name == traffic.device);
+            let device = config
+                .devices
+                .iter()
+                .find(|device| device.name == traffic.device);
             let port = ports.get(traffic.device.get_ref());
             // The configuration was checked: both are there.
             if let (Some(device), Some(port)) = (device, port) {
@@ -60,11 +62,16 @@ impl FarEnds {
         }
         let ports: Vec<_> = ports.into_values().collect();
         if ports.is_empty() {
-            return Ok(Self { shared, thread: None });
+            return Ok(Self {
+                shared,
+                thread: None,
+            });
         }
         let its_shared = Arc::clone(&shared);
         let body = move || run(&its_shared, &ports, generators);
-        let thread = thread::Builder::new().name("forebay-far-end".to_owned()).spawn(body)?;
+        let thread = thread::Builder::new()
+            .name("forebay-far-end".to_owned())
+            .spawn(body)?;
         Ok(Self {
             shared,
             thread: Some(thread),
@@ -77,7 +84,11 @@ impl FarEnds {
     }
 
     pub(super) fn tally(&self) -> Tally {
-        *self.shared.tally.lock().unwrap_or_else(PoisonError::into_inner)
+        *self
+            .shared
+            .tally
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -30,7 +30,11 @@ pub(super) fn udp(src: SocketAddr, dst: SocketAddr, size: usize, begin: &[u8]) -
 
 /// An echo request of `size` bytes.
 pub(super) fn echo_request(src: IpAddr, dst: IpAddr, sequence: u16, size: usize) -> Vec<u8> {
-    let (protocol, kind) = if src.is_ipv4() { (ICMP, 8) } else { (ICMPV6, 128) };
+    let (protocol, kind) = if src.is_ipv4() {
+        (ICMP, 8)
+    } else {
+        (ICMPV6, 128)
+    };
     let [high, low] = sequence.to_be_bytes();
     let (mut packet, l4) = ip(src, dst, protocol, size);
     fill(&mut packet, l4, [kind, 0, 0, 0, 0xf0, 0x0b, high, low], &[]);
