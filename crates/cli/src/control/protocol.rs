@@ -392,9 +392,9 @@ pub(crate) struct UdpSocket {
     /// An IPv6 socket without IPv4 traffic.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) v6only: bool,
-    /// Takes datagrams to any address and port.
+    /// Takes datagrams to addresses that are not the stack's.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) any: bool,
+    pub(crate) transparent: bool,
     /// Bytes that wait to be read, with what they take in memory (`sk_rmem_alloc`).
     pub(crate) rmem: u64,
     /// How many bytes may wait (`sk_rcvbuf`).

@@ -24,7 +24,6 @@ pub(crate) mod early;
 pub(crate) mod established;
 pub(crate) mod flow;
 pub(crate) mod row;
-pub(crate) mod siphash;
 
 use core::net::IpAddr;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -38,7 +37,7 @@ use self::bound::{Binding, Bound, InUse};
 use self::established::Established;
 use self::flow::{Flow, KeySet};
 use self::row::{Class, Listener};
-use self::siphash::Key;
+use crate::siphash::Key;
 use crate::packet::Packet;
 use crate::socket::{Control, Mode, Slot, SocketError, SocketId, Sockets, Status, lock};
 use crate::udp::queue::{Refusal, SocketMemory};

@@ -29,6 +29,10 @@ pub struct SocketInfo {
     pub peer: Option<SocketAddr>,
     /// Index of the interface that it is bound to.
     pub device: Option<u32>,
+    /// An IPv6 socket that takes no IPv4.
+    pub v6only: bool,
+    /// Takes what is not for an address of ours.
+    pub transparent: bool,
     /// Bytes of buffers that its receive queue holds.
     pub recv_q: u32,
     /// Bytes that the queue may hold.
@@ -83,6 +87,8 @@ impl Stack {
             local: shown(local),
             peer: peer.map(shown),
             device: (device != 0).then_some(device),
+            v6only: slot.head.options.has(Flag::V6Only),
+            transparent: slot.head.options.has(Flag::Transparent),
             recv_q: memory.alloc(),
             rcvbuf: memory.limit(),
             drops: memory.drops(),

@@ -7,7 +7,7 @@ use forebay::fib::{
     self, Address, Fib, Prefix, Protocol, RouteKind, RouteMatch, RuleMatch, TableId,
 };
 
-use super::{Result, ifindex};
+use super::{InterfaceNames, Result, ifindex};
 use crate::control::protocol::{
     Conflict, Errno, Failure, Lookup, Network, Path, Route, RouteSelector, Rule, RuleAction,
     RuleSelector,
@@ -250,25 +250,5 @@ fn action(action: RuleAction) -> fib::RuleAction {
         RuleAction::Blackhole => fib::RuleAction::Blackhole,
         RuleAction::Unreachable => fib::RuleAction::Unreachable,
         RuleAction::Prohibit => fib::RuleAction::Prohibit,
-    }
-}
-
-/// What people call the interfaces at this moment.
-struct InterfaceNames(Vec<(u32, String)>);
-
-impl InterfaceNames {
-    fn of(stack: &Stack) -> Self {
-        let interfaces = stack.inner().interfaces().into_iter();
-        Self(
-            interfaces
-                .map(|interface| (interface.index, interface.name))
-                .collect(),
-        )
-    }
-
-    /// iproute2 calls an interface that is gone by its index, too.
-    fn get(&self, ifindex: u32) -> String {
-        let found = self.0.iter().find(|(index, _)| *index == ifindex);
-        found.map_or_else(|| format!("if{ifindex}"), |(_, name)| name.clone())
     }
 }
