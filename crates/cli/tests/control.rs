@@ -124,7 +124,7 @@ fn each_command_reads_and_changes_the_running_stack() {
     stack.tell("addr del 10.9.0.1/24 dev right");
     assert_eq!(stack.tell("route"), before);
     assert_eq!(
-        stack.json("route -6 --json root 2001:db8::/32")[0]["gateway"],
+        stack.json("route -6 --json show root 2001:db8::/32")[0]["gateway"],
         "fd02::2"
     );
 
