@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
+use forebay::device::Device;
 use forebay_stack::core::Core;
 use forebay_stack::counters::{Counter, Snapshot};
 use forebay_stack::drop::DropReason;
@@ -183,6 +184,25 @@ impl Rig {
         let ifindex = self.ifindex(interface);
         self.stack.receive(&mut self.core, self.now, ifindex, queue);
         self.poll();
+    }
+
+    /// A device's turn: what it has comes in by an interface, up to 64 frames, and what waits there
+    /// is sent. Returns how many frames came in.
+    pub fn turn(&mut self, interface: &str, device: &mut dyn Device) -> usize {
+        let mut queue = PacketQueue::new();
+        let taken = device
+            .receive(self.now, self.core.cache(), &mut queue, 64)
+            .expect("a device that is not gone");
+        self.receive(interface, &mut queue);
+        self.stack
+            .take_transmit(self.ifindex(interface), &mut queue);
+        device
+            .transmit(self.now, &mut queue, self.core.cache())
+            .expect("a device that is not gone");
+        while let Some(unsent) = queue.pop() {
+            self.core.cache().free(unsent);
+        }
+        taken
     }
 
     /// What the stack has sent out of an interface since it was last asked.

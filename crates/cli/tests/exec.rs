@@ -197,7 +197,7 @@ fn a_router_serves_the_kernel_over_tun() {
     let mut output = BufReader::new(router.stdout.take().expect("a pipe"));
     let mut line = String::new();
     output.read_line(&mut line).expect("read");
-    assert!(line.contains("forwarded"), "{line}");
+    assert!(line.contains("fb0, fb1"), "{line}");
     for server in ["10.20.0.1:7", "[fd20::1]:7"] {
         assert_eq!(ask(server, b"hello"), b"hello", "{server}");
     }

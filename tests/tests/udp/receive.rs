@@ -6,6 +6,7 @@ use std::task::{Wake, Waker};
 
 use forebay_stack::counters::Counter;
 use forebay_stack::drop::DropReason;
+use forebay_stack::packet::{ChecksumState, Gso, GsoKind, PacketQueue};
 use forebay_stack::udp::{NotOpen, RecvError};
 use forebay_stack::wire::protocol;
 use forebay_tests::{V4, packets};
@@ -225,6 +226,29 @@ fn who_waits_is_woken_by_a_datagram_and_by_the_end() {
         let closed = rig.stack.udp_recv(id, &mut [], false);
         assert_eq!(closed, Err(RecvError::NotOpen(NotOpen)));
     }
+}
+
+#[test]
+fn a_packet_that_stands_for_several_datagrams_is_taken_apart() {
+    both(|mut rig| {
+        for (own, peer) in pairs() {
+            let id = connected(&rig, own, 53, peer, 1000);
+            for _ in 0..2 {
+                let bytes = packets::udp(peer, own, 1000, 53, b"onetwothre");
+                let mut packet = rig.packet(&bytes);
+                packet.checksum = ChecksumState::Verified;
+                packet.gso = Some(Gso {
+                    size: 3.try_into().expect("not zero"),
+                    kind: GsoKind::Udp,
+                });
+                let mut queue = PacketQueue::new();
+                queue.push(packet);
+                rig.receive("tun0", &mut queue);
+                assert_eq!(drain(&rig, id), [&b"one"[..], b"two", b"thr", b"e"]);
+            }
+        }
+        assert_eq!(rig.drops(), []);
+    });
 }
 
 #[test]

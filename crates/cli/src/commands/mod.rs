@@ -25,7 +25,7 @@ fn serve(daemon: &mut Daemon, asked: Option<&String>, doing: &str) -> anyhow::Re
     let name = asked.cloned().unwrap_or_else(own);
     match daemon.serve(&name) {
         Err(error) if asked.is_none() => {
-            complain(&error.context("other commands won't find this stack"))
+            complain(&error.context("other commands won't find this stack"));
         }
         served => served?,
     }

@@ -11,4 +11,4 @@ pub(crate) mod protocol;
 mod runtime_dir;
 pub(crate) mod server;
 
-pub(crate) use runtime_dir::{OVERRIDE, RuntimeDir};
+pub(crate) use runtime_dir::{OVERRIDE, RuntimeDir, is_stack_name};

@@ -30,12 +30,11 @@ const SETTLING_ROUNDS: usize = 25;
 
 /// A stack with its devices, its services and a worker that drives it, until this is dropped.
 pub(crate) struct Daemon {
-    // In the order of their ends: nobody asks any more, nothing is sent any more, all stops.
-    control: Option<ControlServer>,
+    stack: Stack,
+    worker: Option<Worker>,
     far_ends: FarEnds,
     exec: Option<Plug>,
-    _worker: Worker,
-    stack: Stack,
+    control: Option<ControlServer>,
 }
 
 /// Whether a configuration can be carried out, as far as that can be told without touching the
@@ -57,11 +56,11 @@ impl Daemon {
         let worker = stack.spawn_worker()?;
         services::start(services)?;
         Ok(Self {
-            control: None,
+            stack,
+            worker: Some(worker),
             far_ends,
             exec,
-            _worker: worker,
-            stack,
+            control: None,
         })
     }
 
@@ -107,6 +106,20 @@ impl Daemon {
             }
             before = now;
         }
+    }
+}
+
+impl Drop for Daemon {
+    /// Closes the devices, which write down what they have: the stack itself is held by services
+    /// that wait for datagrams, until the process ends.
+    fn drop(&mut self) {
+        drop(self.control.take());
+        drop(self.worker.take());
+        for interface in self.stack.inner().interfaces() {
+            // The loopback is no device.
+            let _ = self.stack.remove_device(&interface.name);
+        }
+        self.stack.poll(self.stack.now());
     }
 }
 
