@@ -7,10 +7,11 @@
 //! # A socket that moves is never out of sight
 //!
 //! `connect` on a socket that takes datagrams from anybody, one that is connected elsewhere, and
-//! the way back, all go the same way: the slot's state changes, which is the moment from which on
-//! datagrams are taken or refused by the new address; the socket enters the table where it will be
-//! found; the count of moves goes up; it leaves the table where it was. A datagram that looked in
-//! the first table too early and in the second too late sees the count changed, and looks again.
+//! the way back, all go the same way: the socket enters the table where it will be found; the
+//! slot's state changes, which is the moment from which on datagrams are taken or refused by the
+//! new address; the count of moves goes up; only then it can no longer be found where it was. A
+//! datagram that looked into the new place too early and into the old one too late sees the count
+//! changed, and looks again.
 
 pub(crate) mod bound;
 pub(crate) mod early;
@@ -284,20 +285,18 @@ impl Demux {
         } else {
             Mode::Bound
         };
-        slot.set_status(Status {
+        if to.peer.is_some() {
+            self.insert_connected(id, slot, keys);
+        }
+        self.bound.add(&to.binding, id, to.peer.is_some());
+        let moved = Status {
             mode,
             keys,
             ..status
+        };
+        slot.move_to(moved, || {
+            self.moves.fetch_add(1, Ordering::Release);
         });
-
-        if to.peer.is_some() {
-            self.insert_connected(id, slot, keys);
-            self.moves.fetch_add(1, Ordering::Release);
-            self.bound.add(&to.binding, id, true);
-        } else {
-            self.bound.add(&to.binding, id, false);
-            self.moves.fetch_add(1, Ordering::Release);
-        }
         self.leave(id, slot, status.keys, &from);
 
         control.retired = Some(self.domain.ticket());
