@@ -93,9 +93,11 @@ pub(crate) fn route_output<'g, F: Family>(
         iif: LOOPBACK,
         own: None,
     };
-    let Resolved { next_hop, .. } = F::routes(cx.view)
-        .lookup(&query)
-        .map_err(|error| refused::<F>(cx, error))?;
+    let next_hop = match F::routes(cx.view).lookup(&query) {
+        Ok(Resolved { next_hop, .. }) => next_hop,
+        Err(LookupError::NoRoute) if oif.is_some() => return on_link::<F>(cx, dst, src, oif),
+        Err(error) => return Err(refused::<F>(cx, error)),
+    };
     if next_hop.kind == RouteKind::Local {
         let loopback = up_interface(cx, LOOPBACK)?;
         let src = src.unwrap_or(dst);
@@ -230,17 +232,17 @@ fn on_link<'g, F: Family>(
 ) -> Result<OutputRoute<'g, F>, SendError> {
     let oif = match oif {
         Some(oif) => oif,
-        None => group_interface::<F>(cx, dst, src).ok_or(SendError::NetworkUnreachable)?,
+        None => group_interface(cx, dst, src).ok_or(SendError::NetworkUnreachable)?,
     };
     let interface = up_interface(cx, oif)?;
     let src = match src {
         Some(src) => src,
         None => select_source::<F>(cx, interface, dst)?,
     };
-    let kind = if F::is_multicast(dst) {
-        RouteKind::Multicast
-    } else {
-        RouteKind::Broadcast
+    let kind = match () {
+        () if F::is_multicast(dst) => RouteKind::Multicast,
+        () if is_limited_broadcast(dst.into()) => RouteKind::Broadcast,
+        () => RouteKind::Unicast,
     };
     Ok(OutputRoute {
         src,
