@@ -12,7 +12,7 @@ use crate::core::Context;
 use crate::counters::Counter;
 use crate::drop::DropReason;
 use crate::family::Family;
-use crate::fib::{Adjacency, LookupError, NextHop, Query, Resolved, RouteKind};
+use crate::fib::{Address, Adjacency, LookupError, NextHop, Query, Resolved, RouteKind};
 use crate::interface::{Interface, LOOPBACK};
 use crate::ip::{forward, fragment};
 use crate::packet::{ChecksumState, GsoKind, IpVersion, Packet};
@@ -127,6 +127,25 @@ pub(crate) fn route_output<'g, F: Family>(
         kind: next_hop.kind,
         next_hop: Some(next_hop),
     })
+}
+
+/// Finds the way back to who sent a packet that came in by `iif`, for an answer from `src`.
+///
+/// A subnet's broadcast address looks like any other; only its route tells. Nobody answers a packet
+/// that claims to come from one (RFC 1122 section 3.2.2): a crowd would get the answer.
+pub(crate) fn route_back<'g, F: Family>(
+    cx: &Context<'g>,
+    peer: F::Addr,
+    src: Option<F::Addr>,
+    iif: u32,
+) -> Result<OutputRoute<'g, F>, SendError> {
+    // Link-local addresses mean something on their link only.
+    let link = peer.is_on_link_by_definition().then_some(iif);
+    let route = route_output::<F>(cx, peer, src, link)?;
+    if route.kind == RouteKind::Broadcast {
+        return Err(SendError::AccessDenied);
+    }
+    Ok(route)
 }
 
 /// Sends a transport header and payload, its checksum filled, by `route`. Counts; packets too large
