@@ -14,6 +14,7 @@ use crate::drop::DropReason;
 use crate::family::Family;
 use crate::fib::{Address, Adjacency, LookupError, NextHop, Query, Resolved, RouteKind};
 use crate::interface::{Interface, LOOPBACK};
+use crate::ip::validate::carries;
 use crate::ip::{forward, fragment};
 use crate::packet::{ChecksumState, GsoKind, IpVersion, Packet};
 use crate::segment;
@@ -99,7 +100,7 @@ pub(crate) fn route_output<'g, F: Family>(
         Err(error) => return Err(refused::<F>(cx, error)),
     };
     if next_hop.kind == RouteKind::Local {
-        let loopback = up_interface(cx, LOOPBACK)?;
+        let loopback = up_interface::<F>(cx, LOOPBACK)?;
         let src = src.unwrap_or(dst);
         let (oif, mtu) = (LOOPBACK, loopback.mtu);
         return Ok(OutputRoute {
@@ -114,7 +115,7 @@ pub(crate) fn route_output<'g, F: Family>(
     if oif.is_some_and(|oif| oif != next_hop.oif) {
         return on_link::<F>(cx, dst, src, oif);
     }
-    let interface = up_interface(cx, next_hop.oif)?;
+    let interface = up_interface::<F>(cx, next_hop.oif)?;
     let src = match src.or(next_hop.pref_src) {
         Some(src) => src,
         None => select_source::<F>(cx, interface, next_hop.gateway.unwrap_or(dst))?,
@@ -251,9 +252,9 @@ fn on_link<'g, F: Family>(
 ) -> Result<OutputRoute<'g, F>, SendError> {
     let oif = match oif {
         Some(oif) => oif,
-        None => group_interface(cx, dst, src).ok_or(SendError::NetworkUnreachable)?,
+        None => group_interface::<F>(cx, dst, src).ok_or(SendError::NetworkUnreachable)?,
     };
-    let interface = up_interface(cx, oif)?;
+    let interface = up_interface::<F>(cx, oif)?;
     let src = match src {
         Some(src) => src,
         None => select_source::<F>(cx, interface, dst)?,
@@ -327,11 +328,12 @@ fn best_source<F: Family>(interface: &Interface, towards: F::Addr) -> Option<F::
     own.rev().max_by_key(|addr| F::source_rank(*addr, towards))
 }
 
-fn up_interface<'g>(cx: &Context<'g>, ifindex: u32) -> Result<&'g Interface, SendError> {
+fn up_interface<'g, F: Family>(cx: &Context<'g>, ifindex: u32) -> Result<&'g Interface, SendError> {
     let interface = cx
         .view
         .interfaces
         .get(ifindex)
+        .filter(|interface| carries::<F>(cx, interface))
         .ok_or(SendError::NetworkUnreachable)?;
     if interface.up {
         Ok(interface)
