@@ -12,5 +12,10 @@
 
 pub mod packets;
 mod rig;
+mod routes;
+mod scenario;
+mod sockets;
 
 pub use rig::{Rig, V4, V6};
+pub use scenario::{Net, both, everywhere};
+pub use sockets::Datagram;
