@@ -240,7 +240,7 @@ impl<F: Family> Reassembler<F> {
             return None;
         }
         let key = key_of::<F>(&packet, fragment);
-        if !self.make_room(cx, packet.truesize(), self.bucket_of(&key)) {
+        if !self.make_room(cx, packet.truesize(), &key) {
             cx.core.count(F::MIB.reasm_fails);
             cx.drop(packet, DropReason::FragLimit);
             return None;
@@ -336,20 +336,21 @@ impl<F: Family> Reassembler<F> {
         }
     }
 
-    /// Gives up the oldest datagrams, those in the same bucket first, until `truesize` more bytes
-    /// fit. False if they never do.
-    fn make_room(&self, cx: &mut Context<'_>, truesize: usize, bucket: usize) -> bool {
+    /// Gives up the oldest datagrams, those in the same bucket first and never the one of `key`
+    /// itself, until `truesize` more bytes fit. False if they never do.
+    fn make_room(&self, cx: &mut Context<'_>, truesize: usize, key: &Key<F::Addr>) -> bool {
         let limit = limit::<F>(cx);
         if truesize > limit {
             return false;
         }
-        for index in (bucket..BUCKETS).chain(0..bucket) {
+        let own = self.bucket_of(key);
+        for index in (own..BUCKETS).chain(0..own) {
             while self.memory.load(Relaxed) + truesize > limit {
                 let mut bucket = self.lock(index);
-                if bucket.is_empty() {
+                let Some(oldest) = bucket.iter().position(|waiting| waiting.key != *key) else {
                     break;
-                }
-                let oldest = self.remove(&mut bucket, 0);
+                };
+                let oldest = self.remove(&mut bucket, oldest);
                 drop(bucket);
                 give_up::<F>(cx, oldest, DropReason::FragLimit);
             }
