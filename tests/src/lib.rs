@@ -9,8 +9,9 @@
 //! ```
 
 #![forbid(unsafe_code)]
-#![allow(clippy::panic, reason = "a test that cannot go on panics")]
+#![allow(clippy::panic, reason = "a scenario that cannot go on panics")]
 
+pub mod kernel;
 pub mod lab;
 pub mod packets;
 mod rig;

@@ -20,6 +20,7 @@ pub mod random;
 pub mod receive;
 pub mod route_lookup;
 pub(crate) mod segment;
+pub(crate) mod siphash;
 pub mod socket;
 pub mod stack;
 pub mod sysctl;

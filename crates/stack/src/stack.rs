@@ -2,6 +2,7 @@
 
 use core::fmt;
 use core::net::{Ipv4Addr, Ipv6Addr};
+use core::sync::atomic::{AtomicU16, Ordering};
 use core::task::Waker;
 use std::sync::{Mutex, PoisonError};
 
@@ -17,7 +18,8 @@ use crate::interface::Interfaces;
 use crate::ip::icmp::RateLimiter;
 use crate::ip::reassembly::Reassembler;
 use crate::packet::{PacketPool, PacketQueue};
-use crate::random::Random;
+use crate::random::SecretRandom;
+use crate::siphash::Key;
 use crate::sysctl::Sysctls;
 use crate::time::Instant;
 
@@ -61,7 +63,10 @@ pub struct Stack {
     pub(crate) control: Mutex<()>,
     /// Cores that application threads borrow for the length of a call.
     idle_cores: Mutex<Vec<Core>>,
-    seeds: Mutex<Random>,
+    /// What strangers must not know.
+    key: Key,
+    /// Cores made so far: each has random numbers of its own.
+    cores: AtomicU16,
 }
 
 impl fmt::Debug for Stack {
@@ -104,7 +109,6 @@ impl Stack {
     /// A stack with a loopback interface (127.0.0.1/8, ::1/128) and nothing else.
     pub fn new(config: &StackConfig) -> Self {
         let domain = Domain::new();
-        let mut seeds = Random::new(config.seed[0] ^ config.seed[1].rotate_left(32));
         let socket_memory = config.buffers.saturating_sub(config.reserve) * STRIDE;
         let stack = Self {
             pool: PacketPool::new(config.buffers),
@@ -119,7 +123,8 @@ impl Stack {
             counters: Counters::default(),
             control: Mutex::new(()),
             idle_cores: Mutex::default(),
-            seeds: Mutex::new(Random::new(seeds.next_u64())),
+            key: Key(config.seed),
+            cores: AtomicU16::new(0),
             domain,
         };
         stack.add_loopback();
@@ -143,12 +148,8 @@ impl Stack {
 
     /// A core for a worker.
     pub fn core(&self) -> Core {
-        let seed = self
-            .seeds
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .next_u64();
-        let local = Local::new(self.pool.cache(), self.counters.shard(), Random::new(seed));
+        let random = SecretRandom::new(self.key, self.cores.fetch_add(1, Ordering::Relaxed));
+        let local = Local::new(self.pool.cache(), self.counters.shard(), random);
         Core {
             reader: self.domain.reader(),
             local,

@@ -17,6 +17,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::{complain, signals};
 use crate::config::{Config, Device, Kind, Problem, Tun};
+use crate::control::{OVERRIDE, RuntimeDir, client};
 use crate::daemon::{self, Daemon, Knob};
 
 /// What the network is like without a file.
@@ -96,21 +97,20 @@ fn exec(args: &ExecArgs) -> anyhow::Result<u8> {
     let [program, arguments @ ..] = args.command.as_slice() else {
         bail!("there is no command to run");
     };
+    let signals = signals::to_hand_on()?;
+    let mut daemon = Daemon::start(&config, &args.set)?;
+    let name = super::serve(&mut daemon, config.stack.name.as_ref(), "exec")?;
     let mut command = Command::new(program);
     command.args(arguments);
-    let signals = signals::to_hand_on()?;
+    // So that `forebay sysctl` and others, run by the command, find this stack.
+    command.env(client::STACK, &name);
+    command.env(OVERRIDE, RuntimeDir::path_for_this_user());
+
     // From this thread, which lives until the end: the command is killed when the thread that
     // started it ends.
     let (mut child, tun) = network.make.spawn_with(command, &network.interface)?;
-    let status = match Daemon::start(&config, &args.set, Some(tun)) {
-        Ok(_daemon) => wait(&mut child, signals)?,
-        Err(error) => {
-            let _ = child.kill();
-            let _ = child.wait();
-            return Err(error);
-        }
-    };
-    Ok(exit_status(status))
+    daemon.plug_in(tun);
+    Ok(exit_status(wait(&mut child, signals)?))
 }
 
 /// What the command line says about the device.

@@ -39,7 +39,8 @@ pub(crate) struct RunArgs {
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Name of the control socket, by which other commands find this stack
+    /// Name of the control socket, by which other commands find this stack [default: the
+    /// configuration's, or run-PID]
     #[arg(long)]
     name: Option<String>,
 
@@ -61,7 +62,8 @@ Examples:
   forebay run                                       see it work, without any set-up
   forebay run --set net.ipv4.ip_early_demux=0       the same without early demux
   forebay run --duration 10 --json | jq .packets    for programs
-  forebay run -c router.toml --name edge            a router; `forebay sysctl --name edge -a` reads its knobs";
+  forebay run -c router.toml --name edge            a router of your own
+  forebay sysctl --stack edge -a                    its knobs, from another terminal";
 
 fn parse_duration(text: &str) -> Result<Duration, &'static str> {
     config::duration(text).ok_or("expected seconds, or a number with ns, us, ms, s, min or h")
@@ -84,9 +86,12 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     daemon::rehearse(&config, &args.set)?;
 
     let signals = signals::ends()?;
-    let daemon = Daemon::start(&config, &args.set, None)?;
+    let mut daemon = Daemon::start(&config, &args.set)?;
+    let asked = args.name.as_ref().or(config.stack.name.as_ref());
+    let name = super::serve(&mut daemon, asked, "run")?;
     let mut status = Status::new(args.json);
-    let followed = follow(&daemon, &mut status, &signals, args.duration);
+    let introduced = status.introduction(&config, &name);
+    let followed = introduced.and_then(|()| follow(&daemon, &mut status, &signals, args.duration));
     match followed {
         // Nobody reads any more: as good an end as Ctrl-C.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
@@ -109,12 +114,9 @@ fn follow(
         let next = last + INTERVAL;
         let until = end.map_or(next, |end| end.min(next));
         let wait = until.saturating_duration_since(Instant::now());
-        let is_over = match signals.recv_timeout(wait) {
-            Err(RecvTimeoutError::Timeout) => end == Some(until),
-            Ok(_) | Err(RecvTimeoutError::Disconnected) => true,
-        };
-        if is_over {
-            break;
+        match signals.recv_timeout(wait) {
+            Err(RecvTimeoutError::Timeout) if until == next => {}
+            _ => break,
         }
         let (now, totals) = (Instant::now(), daemon.totals());
         status.line(&totals.since(last_totals.as_ref(), now - last))?;
@@ -154,6 +156,38 @@ impl Status {
             json,
             lines: 0,
         }
+    }
+
+    /// Says what runs, and what can be done with it.
+    fn introduction(&mut self, config: &Config, name: &str) -> io::Result<()> {
+        if self.json {
+            return Ok(());
+        }
+        let devices = config
+            .devices
+            .iter()
+            .map(|device| device.name.get_ref().as_str());
+        let devices: Vec<_> = devices.collect();
+        let devices = match devices.as_slice() {
+            [] => "no devices".to_owned(),
+            some => some.join(", "),
+        };
+        writeln!(
+            self.out,
+            "Forebay {name:?} runs on {devices}; Ctrl-C ends it."
+        )?;
+        let rates = config
+            .traffic
+            .iter()
+            .map(|traffic| (traffic, grouped(traffic.rate.into())));
+        for (traffic, rate) in rates {
+            let device = traffic.device.get_ref();
+            writeln!(
+                self.out,
+                "Hosts behind {device} send {rate} packets a second."
+            )?;
+        }
+        writeln!(self.out)
     }
 
     fn line(&mut self, report: &Report) -> io::Result<()> {

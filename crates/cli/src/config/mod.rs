@@ -18,10 +18,11 @@ use anyhow::Context;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use crate::control::is_stack_name;
 pub(crate) use device::{Device, Impair, Kind, Pcap, Speed, Tun};
 pub(crate) use problem::{ConfigError, Problem, Source};
 pub(crate) use reader::suggestion;
-use reader::{Table, Value, unexpected};
+use reader::{Table, Value, text, unexpected};
 pub(crate) use routing::{Route, Rule, RuleAction};
 pub(crate) use traffic::{Mix, Traffic};
 pub(crate) use units::{Net, duration};
@@ -52,6 +53,9 @@ pub(crate) struct StackSettings {
     /// To repeat a run.
     pub(crate) seed: Option<u64>,
 }
+
+/// Buffers of a stack whose configuration says nothing about them.
+const DEFAULT_BUFFERS: u64 = 16_384;
 
 /// A line of `[sysctl]`.
 #[derive(Debug)]
@@ -207,15 +211,25 @@ impl Config {
 
 impl StackSettings {
     fn read(mut table: Table<'_, '_>) -> Result<Self, Problem> {
+        let name = table.value("name").map(stack_name).transpose();
+        let buffers = table.number("buffers", 256..=16_777_216)?;
+        let below = buffers.unwrap_or(DEFAULT_BUFFERS) - 1;
         let settings = Self {
-            name: table.optional("name")?,
-            buffers: table.number("buffers", 256..=16_777_216)?,
-            reserve: table.number("reserve", 0..=16_777_216)?,
+            name: name.map_err(|problem| problem.of_key("name"))?,
+            reserve: table.number("reserve", 0..=below)?,
+            buffers: buffers.map(|buffers| usize::try_from(buffers).unwrap_or(usize::MAX)),
             seed: table.number("seed", 0..=u64::MAX)?,
         };
         table.finish()?;
         Ok(settings)
     }
+}
+
+fn stack_name(value: &Value<'_>) -> Result<String, Problem> {
+    let expected = "1 to 32 letters, digits, '-', '_', '.', and no '.' in front";
+    text(value, expected, |name| {
+        is_stack_name(name).then(|| name.to_owned())
+    })
 }
 
 impl Service {

@@ -1,7 +1,5 @@
 //! What is wrong with a configuration, and where.
 
-use std::error::Error;
-use std::fmt;
 use std::ops::Range;
 
 /// A configuration's text, and what it is called.
@@ -61,25 +59,36 @@ impl Source {
         &self.text
     }
 
-    /// The problem as people are told of it.
+    /// The problem as people are told of it: file, line and column, the line itself, what to do.
     pub(crate) fn explain(&self, problem: Problem) -> ConfigError {
-        let start = self.text.floor_char_boundary(problem.span.start);
+        let start = boundary(&self.text, problem.span.start);
+        let end = boundary(&self.text, problem.span.end).max(start);
         let (before, after) = self.text.split_at(start);
-        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        let lead = &before[line_start..];
+        let lead = before.rsplit('\n').next().unwrap_or_default();
         let rest = after.lines().next().unwrap_or_default();
-        let end = self.text.floor_char_boundary(problem.span.end).max(start);
         let marked = self.text[start..end].lines().next().unwrap_or_default();
-        ConfigError {
-            file: self.name.clone(),
-            line: before.matches('\n').count() + 1,
-            column: lead.chars().count() + 1,
-            what: problem.what,
-            excerpt: format!("{lead}{rest}"),
-            marker: marker(lead, marked),
-            help: problem.help,
+        let line = (before.matches('\n').count() + 1).to_string();
+        let column = lead.chars().count() + 1;
+        let margin = " ".repeat(line.len());
+        let mut text = format!(
+            "{file}:{line}:{column}: {what}\n {margin} |\n {line} | {lead}{rest}\n {margin} | {marker}",
+            file = self.name,
+            what = problem.what,
+            marker = marker(lead, marked),
+        );
+        if let Some(help) = problem.help {
+            text += &format!("\n {margin} = {help}");
         }
+        ConfigError(text)
     }
+}
+
+/// The beginning of the character at this byte, or the text's end.
+fn boundary(text: &str, at: usize) -> usize {
+    let mut places = (0..=at.min(text.len())).rev();
+    places
+        .find(|place| text.is_char_boundary(*place))
+        .unwrap_or(0)
 }
 
 /// Carets under what is marked; tabs stay tabs, so that they line up.
@@ -89,40 +98,7 @@ fn marker(lead: &str, marked: &str) -> String {
     lead.chars().map(blank).collect::<String>() + &carets
 }
 
-/// A configuration that is refused: file, line, column, what was found and what was expected.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ConfigError {
-    file: String,
-    line: usize,
-    column: usize,
-    what: String,
-    excerpt: String,
-    marker: String,
-    help: Option<String>,
-}
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            file,
-            line,
-            column,
-            what,
-            excerpt,
-            marker,
-            help,
-        } = self;
-        let number = line.to_string();
-        let margin = " ".repeat(number.len());
-        writeln!(f, "{file}:{line}:{column}: {what}")?;
-        writeln!(f, " {margin} |")?;
-        writeln!(f, " {number} | {excerpt}")?;
-        write!(f, " {margin} | {marker}")?;
-        if let Some(help) = help {
-            write!(f, "\n {margin} = {help}")?;
-        }
-        Ok(())
-    }
-}
-
-impl Error for ConfigError {}
+/// A configuration that is refused: where, what was found and what was expected.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct ConfigError(String);

@@ -105,7 +105,7 @@ fn destination(value: &Value<'_>, via: Option<&Spanned<IpAddr>>) -> Result<Net, 
     if value.get_ref().as_str() != Some("default") {
         return network(value);
     }
-    match via.map(|via| via.get_ref()) {
+    match via.map(Spanned::get_ref) {
         Some(IpAddr::V4(_)) => Ok(Net {
             addr: IpAddr::from([0_u8; 4]),
             len: 0,

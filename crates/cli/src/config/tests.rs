@@ -63,6 +63,14 @@ fn bad_configurations_are_refused_with_their_place() {
             "1:2: unknown key `stak` in the configuration",
         ),
         (
+            "[stack]\nname = \"a/b\"\n".to_owned(),
+            "2:8: `name`: found \"a/b\", expected 1 to 32 letters",
+        ),
+        (
+            "[stack]\nbuffers = 1024\nreserve = 1024\n".to_owned(),
+            "3:11: `reserve`: found 1024, expected a whole number from 0 to 1023",
+        ),
+        (
             "stack = 1\n".to_owned(),
             "1:9: found 1, expected a table [stack]",
         ),
@@ -312,12 +320,11 @@ fn no_text_is_too_strange_to_be_refused() {
 #[test]
 fn the_manuals_examples_work() {
     let manual = include_str!("../../../../docs/config.md");
-    let examples: Vec<_> = manual
-        .split("```toml\n")
-        .skip(1)
+    let examples = manual.split("```toml\n").skip(1);
+    let examples: Vec<_> = examples
         .filter_map(|rest| rest.split("```").next())
         .collect();
-    assert!(!examples.is_empty());
+    assert_eq!(examples.len(), 5);
     let files = [
         include_str!("../../../../examples/life.toml"),
         include_str!("../../../../examples/exec.toml"),
@@ -325,5 +332,37 @@ fn the_manuals_examples_work() {
     ];
     for text in examples.into_iter().chain(files) {
         assert_eq!(verdict(text), Ok(()), "{text}");
+    }
+}
+
+/// Every key that is read stands in the manual.
+#[test]
+fn the_manual_knows_every_key() {
+    let manual = include_str!("../../../../docs/config.md");
+    let entries = [
+        ("[stack]\n", ""),
+        ("[[route]]\n", "to = \"10.0.0.0/8\"\ntype = \"blackhole\"\n"),
+        ("[[rule]]\n", "table = 5\n"),
+        ("[[service]]\n", "kind = \"echo\"\nlisten = \"[::]:7\"\n"),
+        ("[[traffic]]\n", "device = \"w\"\nmix = { ping = 1 }\n"),
+        ("[[traffic]]\ndevice = \"w\"\n[traffic.mix]\n", "ping = 1\n"),
+        ("[[device]]\n", "kind = \"wire\"\nname = \"w\"\n"),
+        ("[[device]]\n", "kind = \"tun\"\nname = \"w\"\n"),
+        (
+            "[[device]]\n",
+            "kind = \"pcap\"\nname = \"w\"\nread = \"x\"\n",
+        ),
+        (
+            "[[device]]\nkind = \"wire\"\nname = \"w\"\n[device.impair]\n",
+            "",
+        ),
+    ];
+    for (table, required) in entries {
+        let text = format!("{table}{required}zzz = 1\n");
+        let error = Config::parse("x.toml", text).unwrap_err().to_string();
+        let (_, keys) = error.split_once("the keys here are: ").expect(&error);
+        for key in keys.split(", ") {
+            assert!(manual.contains(&format!("`{key}`")), "{table}{key}");
+        }
     }
 }

@@ -10,3 +10,5 @@ mod lines;
 pub(crate) mod protocol;
 mod runtime_dir;
 pub(crate) mod server;
+
+pub(crate) use runtime_dir::{OVERRIDE, RuntimeDir, is_stack_name};

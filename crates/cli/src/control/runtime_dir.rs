@@ -15,6 +15,12 @@ pub(crate) const OVERRIDE: &str = "FOREBAY_RUNTIME_DIR";
 /// The longest path of a Unix socket (`sun_path`, with its closing zero).
 const MAX_SOCKET_PATH: usize = 107;
 
+/// Whether a stack may be called this: it becomes part of a path.
+pub(crate) fn is_stack_name(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    (1..=32).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(is_plain)
+}
+
 /// A directory that nobody but its owner, who is us, can look into.
 #[derive(Debug, Clone)]
 pub(crate) struct RuntimeDir {
@@ -96,12 +102,7 @@ impl RuntimeDir {
     /// [`io::ErrorKind::InvalidInput`] for a name that can't be part of a path, or is too long.
     pub(crate) fn socket(&self, stack: &str) -> io::Result<PathBuf> {
         let invalid = |why| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
-        let is_name = (1..=32).contains(&stack.len())
-            && !stack.starts_with('.')
-            && stack
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
-        if !is_name {
+        if !is_stack_name(stack) {
             return invalid(format!(
                 "{stack:?} can't be a stack's name: 1 to 32 letters, digits, '-', '_', '.'"
             ));

@@ -1,5 +1,6 @@
 //! Opens the devices of a configuration.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io;
 use std::num::NonZeroU64;
@@ -8,22 +9,31 @@ use forebay::device::Device;
 use forebay::device::impair::{ImpairConfig, Impaired, Impairment};
 use forebay::device::pcap::{Pace, PcapConfig, PcapDevice};
 use forebay::device::port::{Port, PortConfig, PortDevice, port};
-use forebay::device::tun::{Tun, TunConfig, TunDevice};
+use forebay::device::tun::{TunConfig, TunDevice};
 use forebay::netif::Netlink;
 
+use super::late_tun::{LateTun, Plug};
 use crate::config::{self, Impair, Kind, Pcap, Problem, Speed};
+
+/// Bytes that a wire holds in each direction: what comes in a tenth of a second at 300 Mbit/s, as the
+/// worker may have to wait that long for its turn on a busy machine.
+const WIRE_QUEUE: usize = 4 << 20;
 
 /// What devices are made of.
 pub(super) enum Devices {
     /// Stand-ins that lead nowhere.
     Nowhere,
     /// The devices themselves.
-    Real {
-        /// The device of a private network, which was opened there.
-        exec: Option<Tun>,
-        /// The far ends of wires, by the devices' names.
-        ports: Vec<(String, Port)>,
-    },
+    Real(FarSides),
+}
+
+/// What is on the other side of devices, in this process.
+#[derive(Default)]
+pub(super) struct FarSides {
+    /// Where the device of a private network is plugged in.
+    pub(super) exec: Option<Plug>,
+    /// The far ends of wires, by the devices' names.
+    pub(super) wires: BTreeMap<String, Port>,
 }
 
 impl Devices {
@@ -31,45 +41,36 @@ impl Devices {
         Self::Nowhere
     }
 
-    pub(super) fn real(exec: Option<Tun>) -> Self {
-        Self::Real {
-            exec,
-            ports: Vec::new(),
-        }
+    pub(super) fn real() -> Self {
+        Self::Real(FarSides::default())
     }
 
-    /// The far ends of the wires that were opened.
-    pub(super) fn into_ports(self) -> Vec<(String, Port)> {
+    /// The other sides of the devices that were opened.
+    pub(super) fn far_sides(self) -> FarSides {
         match self {
-            Self::Nowhere => Vec::new(),
-            Self::Real { ports, .. } => ports,
+            Self::Nowhere => FarSides::default(),
+            Self::Real(far_sides) => far_sides,
         }
     }
 
     pub(super) fn open(&mut self, device: &config::Device) -> Result<Box<dyn Device>, Problem> {
         let mtu = device.mtu.unwrap_or_else(|| default_mtu(&device.kind));
-        let Self::Real { exec, ports } = self else {
+        let Self::Real(far_sides) = self else {
             return Ok(Box::new(wire(mtu).0));
         };
         let opened: Box<dyn Device> = match &device.kind {
-            Kind::Pcap(pcap) => Box::new(open_pcap(device, pcap, mtu)?),
-            Kind::Wire(_) => {
-                let (near, far) = wire(mtu);
-                ports.push((device.name.get_ref().clone(), far));
-                Box::new(near)
-            }
             Kind::Tun(tun) => Box::new(open_tun(device, tun, mtu)?),
             Kind::Exec(tun) => {
-                let refusal = || {
-                    let what = "only `forebay exec` has a device of kind \"exec\"";
-                    Problem::new(device.name.span(), what)
-                };
-                Box::new(TunDevice::new(
-                    exec.take().ok_or_else(refusal)?,
-                    mtu,
-                    tun.offload,
-                ))
+                let (late, plug) = LateTun::new(mtu, tun.offload);
+                far_sides.exec = Some(plug);
+                Box::new(late)
             }
+            Kind::Wire(_) => {
+                let (near, far) = wire(mtu);
+                far_sides.wires.insert(device.name.get_ref().clone(), far);
+                Box::new(near)
+            }
+            Kind::Pcap(pcap) => Box::new(open_pcap(device, pcap, mtu)?),
         };
         Ok(match &device.impair {
             Some(impair) => Box::new(Impaired::new(opened, &impairment(impair))),
@@ -160,6 +161,6 @@ fn cannot_open(device: &config::Device, error: impl Display) -> Problem {
 fn wire(mtu: u32) -> (PortDevice, Port) {
     port(PortConfig {
         mtu,
-        ..PortConfig::default()
+        queue: WIRE_QUEUE,
     })
 }

@@ -1,26 +1,40 @@
 //! A running stack, made from a [`Config`].
 
 mod devices;
+mod late_tun;
 mod report;
 mod services;
 mod setup;
 mod traffic;
 
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context;
 use forebay::device::tun::Tun;
 use forebay::{Stack, StackBuilder, Worker};
 
 use crate::config::Config;
-use devices::Devices;
+use crate::control::server::{self, ControlServer};
+use devices::{Devices, FarSides};
+use late_tun::Plug;
 pub(crate) use report::{Report, Totals};
 pub(crate) use setup::Knob;
 use setup::set_up;
 use traffic::FarEnds;
 
+/// Packets on their way through an embedded wire take a few milliseconds.
+const SETTLING: Duration = Duration::from_millis(20);
+/// Traffic of others does not end for us: half a second is enough.
+const SETTLING_ROUNDS: usize = 25;
+
 /// A stack with its devices, its services and a worker that drives it, until this is dropped.
 pub(crate) struct Daemon {
     stack: Stack,
+    worker: Option<Worker>,
     far_ends: FarEnds,
-    _worker: Worker,
+    exec: Option<Plug>,
+    control: Option<ControlServer>,
 }
 
 /// Whether a configuration can be carried out, as far as that can be told without touching the
@@ -32,28 +46,36 @@ pub(crate) fn rehearse(config: &Config, knobs: &[Knob]) -> anyhow::Result<()> {
 }
 
 impl Daemon {
-    /// Opens devices, sets the stack up, and begins. The device of kind `exec` was opened by who
-    /// made its network.
-    pub(crate) fn start(
-        config: &Config,
-        knobs: &[Knob],
-        exec: Option<Tun>,
-    ) -> anyhow::Result<Self> {
+    /// Opens devices, sets the stack up, and begins.
+    pub(crate) fn start(config: &Config, knobs: &[Knob]) -> anyhow::Result<Self> {
         let stack = builder(config).build()?;
-        let mut devices = Devices::real(exec);
+        let mut devices = Devices::real();
         let services = set_up(&stack, config, knobs, &mut devices)?;
-        let far_ends = FarEnds::start(&stack, config, devices.into_ports())?;
+        let FarSides { exec, wires } = devices.far_sides();
+        let far_ends = FarEnds::start(&stack, config, wires)?;
         let worker = stack.spawn_worker()?;
         services::start(services)?;
         Ok(Self {
             stack,
+            worker: Some(worker),
             far_ends,
-            _worker: worker,
+            exec,
+            control: None,
         })
     }
 
-    pub(crate) fn stack(&self) -> &Stack {
-        &self.stack
+    /// Lets other commands find the stack under this name.
+    pub(crate) fn serve(&mut self, name: &str) -> anyhow::Result<()> {
+        let served = server::serve(&self.stack, name);
+        self.control = Some(served.context("cannot open the control socket")?);
+        Ok(())
+    }
+
+    /// Gives the device of kind `exec` its queues.
+    pub(crate) fn plug_in(&self, tun: Tun) {
+        if let Some(plug) = &self.exec {
+            plug.insert(tun);
+        }
     }
 
     /// What has happened so far.
@@ -77,7 +99,7 @@ impl Daemon {
         self.far_ends.stop_sending();
         let mut before = self.totals();
         for _ in 0..SETTLING_ROUNDS {
-            std::thread::sleep(SETTLING);
+            thread::sleep(SETTLING);
             let now = self.totals();
             if now == before {
                 return;
@@ -87,10 +109,19 @@ impl Daemon {
     }
 }
 
-/// Packets on their way through an embedded wire take a few milliseconds.
-const SETTLING: std::time::Duration = std::time::Duration::from_millis(20);
-/// Traffic of others does not end for us: half a second is enough.
-const SETTLING_ROUNDS: usize = 25;
+impl Drop for Daemon {
+    /// Closes the devices, which write down what they have: the stack itself is held by services
+    /// that wait for datagrams, until the process ends.
+    fn drop(&mut self) {
+        drop(self.control.take());
+        drop(self.worker.take());
+        for interface in self.stack.inner().interfaces() {
+            // The loopback is no device.
+            let _ = self.stack.remove_device(&interface.name);
+        }
+        self.stack.poll(self.stack.now());
+    }
+}
 
 fn builder(config: &Config) -> StackBuilder {
     let settings = &config.stack;

@@ -17,7 +17,7 @@ use std::sync::{Mutex, MutexGuard};
 use forebay_sync::cache_line::CacheLine;
 
 use super::row::{self, Class, Listener, Occupant, Row};
-use super::siphash::Key;
+use crate::siphash::Key;
 use crate::socket::{Flag, Options, SocketId, lock};
 
 const SHARDS: usize = 256;

@@ -198,10 +198,9 @@ impl Stack {
         if let (0, Some(scope)) = (control.device, scope_id(&addr)) {
             control.device = scope;
         }
-        // The unspecified address of the other family is our own, if the socket takes both.
         let binding = binding_of(slot, &control, ip, addr.port());
         self.bind(id, slot, &mut control, &binding)?;
-        control.chose_addr = !ip.is_unspecified();
+        control.chose_addr = ip != every_address(slot);
         control.chose_port = addr.port() != 0;
         Ok(())
     }
@@ -255,7 +254,7 @@ impl Stack {
         if binding.port == 0 {
             return Err(SendError::InvalidArgument.into());
         }
-        if !binding.addr.is_unspecified() && binding.addr.is_ipv4() != peer_ip.is_ipv4() {
+        if binding.addr.is_ipv4() != peer_ip.is_ipv4() && !binding.dual_stack {
             return Err(SendError::NetworkUnreachable.into());
         }
         let device = match binding.class.device {
@@ -352,10 +351,8 @@ impl Stack {
         let how = if binding.port != 0 {
             Bind::Port
         } else {
-            self.with_context(Instant::ZERO, |cx| Bind::Ephemeral {
-                range: cx.view.sysctls.local_port_range(),
-                start: cx.core.random.next_u32(),
-            })
+            let range = self.with_context(Instant::ZERO, |cx| cx.view.sysctls.local_port_range());
+            Bind::Ephemeral { range }
         };
         self.demux
             .bind(id, slot, control, binding, how)

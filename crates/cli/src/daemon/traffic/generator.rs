@@ -16,8 +16,9 @@ use crate::config::{Device, Kind, Mix, Net, Traffic};
 /// The hosts' ports that connected sockets are connected to begin here.
 const FIRST_PEER_PORT: u16 = 40_000;
 
-/// How far sending may lag behind before the rest is given up instead of sent in one go.
-const MOST_LAG: Duration = Duration::from_millis(100);
+/// How far sending may lag behind, as on a busy machine, before the rest is given up instead of sent
+/// in one go: bursts would fill queues that the rate itself does not.
+const MOST_LAG: Duration = Duration::from_millis(20);
 
 /// Sends the traffic of one `[[traffic]]` entry.
 pub(super) struct Generator {

@@ -45,10 +45,9 @@ impl FarEnds {
     pub(super) fn start(
         stack: &Stack,
         config: &Config,
-        ports: Vec<(String, Port)>,
+        ports: BTreeMap<String, Port>,
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
-        let ports: BTreeMap<_, _> = ports.into_iter().collect();
         let mut generators = Vec::new();
         for traffic in &config.traffic {
             let device = config

@@ -27,11 +27,11 @@ use zerocopy::FromBytes;
 
 use self::datagram::{Datagram, Refusal};
 use crate::core::Context;
-use crate::demux::siphash;
 use crate::drop::DropReason;
 use crate::family::Family;
 use crate::ip::icmp::{self, IcmpError};
 use crate::packet::{IpVersion, Meta, Packet, Verdict};
+use crate::siphash;
 use crate::time::Instant;
 use crate::wire::icmp::v6::PARAM_HEADER_FIELD;
 use crate::wire::{FragmentHeader, Ipv4Header, Ipv6Header};
