@@ -1,39 +1,40 @@
 //! Choice from a seed.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 
-use forebay_stack::random::Random;
-
-/// A stream of choices that the seed decides.
-pub(crate) struct Dice(RefCell<Random>);
+/// A stream of choices that the seed decides (SplitMix64).
+pub(crate) struct Dice(Cell<u64>);
 
 impl Dice {
     pub(crate) fn new(seed: u64) -> Self {
         // Neighbouring seeds would make streams that are each other's, one step later.
-        Self(RefCell::new(Random::new(
-            seed.wrapping_mul(0x2545_f491_4f6c_dd1d),
-        )))
-    }
-
-    pub(crate) fn u8(&self) -> u8 {
-        self.0.borrow_mut().next_u64() as u8
-    }
-
-    pub(crate) fn u16(&self) -> u16 {
-        self.0.borrow_mut().next_u64() as u16
-    }
-
-    pub(crate) fn u32(&self) -> u32 {
-        self.0.borrow_mut().next_u32()
+        Self(Cell::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d)))
     }
 
     pub(crate) fn u64(&self) -> u64 {
-        self.0.borrow_mut().next_u64()
+        let state = self.0.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
+        self.0.set(state);
+        let mut z = state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(crate) fn u32(&self) -> u32 {
+        (self.u64() >> 32) as u32
+    }
+
+    pub(crate) fn u16(&self) -> u16 {
+        (self.u64() >> 48) as u16
+    }
+
+    pub(crate) fn u8(&self) -> u8 {
+        (self.u64() >> 56) as u8
     }
 
     /// A number below `bound`, which is not 0.
     pub(crate) fn below(&self, bound: usize) -> usize {
-        self.0.borrow_mut().below(bound as u32) as usize
+        (u128::from(self.u64()) * bound as u128 >> 64) as usize
     }
 
     /// True once in `n` times.
