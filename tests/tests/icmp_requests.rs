@@ -5,9 +5,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use forebay_stack::counters::Counter;
 use forebay_stack::drop::DropReason;
 use forebay_stack::wire::icmp::{v4, v6};
-use forebay_stack::wire::protocol;
+use forebay_stack::wire::{FragmentHeader, protocol};
 use forebay_tests::packets::{self, Parsed, parse};
 use forebay_tests::{Rig, V4, V6};
+use zerocopy::IntoBytes;
 
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
@@ -102,6 +103,89 @@ fn a_request_in_several_buffers_is_turned_round_in_them() {
     rig.receive("tun0", &mut queue);
     assert_eq!(parse(&rig.output("tun0")[0]).payload[8..], *b"payload");
     assert_eq!(rig.buffers_in_use(), 0);
+}
+
+/// `ping -s 3000`: the request comes in fragments, the reply leaves in fragments.
+#[test]
+fn a_request_in_fragments_is_answered_in_fragments() {
+    let mut rig = Rig::new();
+    let payload: Vec<u8> = (0..3_000_u16).map(|i| i.to_le_bytes()[0]).collect();
+    let request = echo(V4::PEER, V4::OWN, &payload);
+    for order in [[0, 1, 2], [2, 0, 1]] {
+        for at in order {
+            rig.inject("tun0", fragment_v4(&request, at * 1_480));
+        }
+        let mut message = Vec::new();
+        for piece in rig.output("tun0") {
+            assert!(piece.len() <= 1_500);
+            message.extend(parse(&piece).payload);
+        }
+        let reply = packets::ip(V4::OWN, V4::PEER, protocol::ICMP, &message);
+        let reply = parse(&reply);
+        assert_eq!(reply.icmp(), (v4::ECHO_REPLY, 0));
+        assert_eq!(reply.payload[4..], request[24..]);
+    }
+    assert_eq!(rig.count(Counter::IcmpOutEchoReps), 2);
+
+    let request = echo(V6::PEER, V6::OWN, &payload);
+    for at in [0, 1_448, 2_896] {
+        rig.inject("tun0", fragment_v6(&request, at));
+    }
+    let mut message = Vec::new();
+    for piece in rig.output("tun0") {
+        assert!(piece.len() <= 1_500);
+        message.extend_from_slice(&parse(&piece).payload[8..]);
+    }
+    let reply = parse(&packets::ip(V6::OWN, V6::PEER, protocol::ICMPV6, &message));
+    assert_eq!(reply.icmp(), (v6::ECHO_REPLY, 0));
+    assert_eq!(reply.payload[4..], request[44..]);
+    assert_eq!(rig.drops(), []);
+    assert_eq!(rig.buffers_in_use(), 0);
+}
+
+/// The fragment of up to 1,480 bytes at an offset of the payload.
+fn fragment_v4(packet: &[u8], at: usize) -> Vec<u8> {
+    let payload = &packet[20..];
+    let end = payload.len().min(at + 1_480);
+    let mut fragment = packets::ipv4(V4::PEER, V4::OWN, protocol::ICMP, &payload[at..end]);
+    let more = if end < payload.len() { 0x2000 } else { 0 };
+    let field = more | u16::try_from(at / 8).expect("an offset");
+    fragment[6..8].copy_from_slice(&field.to_be_bytes());
+    forebay_stack::wire::ipv4::fill_checksum(&mut fragment);
+    fragment
+}
+
+/// The fragment of up to 1,448 bytes at an offset of the payload.
+fn fragment_v6(packet: &[u8], at: usize) -> Vec<u8> {
+    let payload = &packet[40..];
+    let end = payload.len().min(at + 1_448);
+    let offset = u16::try_from(at).expect("an offset");
+    let header = FragmentHeader::new(protocol::ICMPV6, offset, end < payload.len(), 7);
+    let bytes = [header.as_bytes(), &payload[at..end]].concat();
+    packets::ipv6(V6::PEER, V6::OWN, protocol::FRAGMENT, &bytes)
+}
+
+#[test]
+fn a_neighbour_is_answered_on_its_link() {
+    let mut rig = Rig::new();
+    let own = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
+    let peer = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 2);
+    for interface in ["tun0", "tun1"] {
+        let ifindex = rig.ifindex(interface);
+        rig.stack
+            .add_address(ifindex, own.into(), 64)
+            .expect("a new address");
+    }
+    for interface in ["tun0", "tun1"] {
+        for dst in [own, ALL_NODES] {
+            rig.inject(interface, echo(peer, dst, b"who is there?"));
+            let reply = parse(&rig.output(interface).pop().expect("a reply"));
+            assert_eq!((reply.src, reply.dst), (own.into(), peer.into()));
+        }
+        rig.inject(interface, packets::ipv6(peer, own, 253, b"unknown"));
+        let error = parse(&rig.output(interface).pop().expect("parameter problem"));
+        assert_eq!((error.src, error.dst), (own.into(), peer.into()));
+    }
 }
 
 #[test]

@@ -1,2 +1,51 @@
-//! The `forebay` command.
-fn main() {}
+//! The `forebay` command: a contents page. What a subcommand does stands in its file in `commands`.
+
+#![forbid(unsafe_code)]
+
+mod commands;
+mod config;
+mod control;
+mod daemon;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use commands::{exec, run, sysctl};
+
+/// An IP router and a host in one process, in user space.
+///
+/// Forebay routes and serves IPv4 and IPv6 by itself: its routes, addresses, sockets, knobs and
+/// counters are its own, and have the names that they have on Linux. No root is needed but for
+/// devices of the kernel.
+#[derive(Parser)]
+#[command(name = "forebay", version, after_help = AFTER_HELP, propagate_version = true)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const AFTER_HELP: &str = "\
+Examples:
+  forebay run                            a router with traffic of its own; Ctrl-C ends it
+  forebay exec -- ping -c 3 10.9.0.1     ping a stack from a network made for the occasion
+  forebay help run                       what a command does, with examples";
+
+#[derive(Subcommand)]
+enum Command {
+    Run(run::RunArgs),
+    Exec(exec::ExecArgs),
+    Sysctl(sysctl::SysctlArgs),
+}
+
+fn main() -> ExitCode {
+    let result = match Args::parse().command {
+        Command::Run(args) => run::run(&args),
+        Command::Exec(args) => exec::run(&args),
+        Command::Sysctl(args) => sysctl::run(&args),
+    };
+    result.unwrap_or_else(|error| {
+        commands::complain(&error);
+        ExitCode::FAILURE
+    })
+}

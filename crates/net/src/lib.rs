@@ -15,7 +15,7 @@ mod udp;
 mod worker;
 
 pub use driver::DeviceStatus;
-pub use forebay_os::netns;
+pub use forebay_os::{netif, netns};
 pub use forebay_stack::{control, counters, drop, fib, interface, sysctl};
 pub use stack::{Stack, StackBuilder};
 pub use udp::{UdpOptions, UdpSocket};

@@ -9,7 +9,7 @@ use crate::counters::{Counter, Shard};
 use crate::drop::DropReason;
 use crate::interface::Interfaces;
 use crate::packet::{Packet, PacketCache, PacketQueue};
-use crate::random::Random;
+use crate::random::SecretRandom;
 use crate::stack::{Stack, View};
 use crate::time::Instant;
 
@@ -41,11 +41,11 @@ pub struct Local {
     tx: Vec<(u32, PacketQueue)>,
     /// The batch in hand, kept between batches for its allocation.
     batch: Vec<Packet>,
-    pub(crate) random: Random,
+    pub(crate) random: SecretRandom,
 }
 
 impl Local {
-    pub(crate) fn new(cache: PacketCache, counters: Arc<Shard>, random: Random) -> Self {
+    pub(crate) fn new(cache: PacketCache, counters: Arc<Shard>, random: SecretRandom) -> Self {
         Self {
             cache,
             counters,

@@ -12,6 +12,8 @@
 //!               flows only)                 └▶ drop, reject
 //! ```
 
+use forebay_sync::prefetch::prefetch_slice;
+
 use crate::core::{Context, Core};
 use crate::counters::Counter;
 use crate::demux::early;
@@ -45,18 +47,24 @@ impl Stack {
     /// to be called again at the latest.
     pub fn poll(&self, core: &mut Core, now: Instant) -> Option<Instant> {
         let mut looped = PacketQueue::new();
-        self.take_transmit(LOOPBACK, &mut looped);
-        self.receive(core, now, LOOPBACK, &mut looped);
-        let deadline = self.with_core(core, now, |cx| {
-            let deadlines = [self.reassembly4.expire(cx), self.reassembly6.expire(cx)];
-            deadlines.into_iter().flatten().min()
+        self.with_core(core, now, |cx| {
+            if let Some(loopback) = cx.view.interfaces.get(LOOPBACK) {
+                loopback.tx.take(&mut looped);
+            }
         });
-        let more_on_loopback = self.transmit_queue_len(LOOPBACK) > 0;
-        if more_on_loopback {
-            Some(now)
-        } else {
-            deadline
-        }
+        self.receive(core, now, LOOPBACK, &mut looped);
+        self.with_core(core, now, |cx| {
+            let looped = cx.view.interfaces.get(LOOPBACK);
+            let at_once = looped
+                .filter(|loopback| !loopback.tx.is_empty())
+                .map(|_| now);
+            let deadlines = [
+                at_once,
+                self.reassembly4.expire(cx),
+                self.reassembly6.expire(cx),
+            ];
+            deadlines.into_iter().flatten().min()
+        })
     }
 }
 
@@ -68,6 +76,8 @@ fn receive_batch(cx: &mut Context<'_>, ifindex: u32, packets: &mut PacketQueue) 
         && let Some(mut packet) = packets.pop()
     {
         packet.iif = ifindex;
+        // Validation reads the header when the whole batch is here.
+        prefetch_slice(packet.data());
         batch.push(packet);
     }
 

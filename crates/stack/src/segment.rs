@@ -269,3 +269,6 @@ impl Plan {
         complete_checksum(segment);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,8 +2,8 @@
 
 use core::fmt;
 use core::net::{Ipv4Addr, Ipv6Addr};
-use core::task::Waker;
-use std::sync::{Mutex, PoisonError};
+use core::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use forebay_sync::packet::STRIDE;
 use forebay_sync::rcu::{Domain, Guard, Rcu};
@@ -13,11 +13,12 @@ use crate::counters::{Counters, Snapshot};
 use crate::demux::Demux;
 use crate::family::{V4, V6};
 use crate::fib::{self, Fib};
-use crate::interface::Interfaces;
+use crate::interface::{Interfaces, TransmitQueue};
 use crate::ip::icmp::RateLimiter;
 use crate::ip::reassembly::Reassembler;
-use crate::packet::{PacketPool, PacketQueue};
-use crate::random::Random;
+use crate::packet::PacketPool;
+use crate::random::SecretRandom;
+use crate::siphash::Key;
 use crate::sysctl::Sysctls;
 use crate::time::Instant;
 
@@ -61,7 +62,10 @@ pub struct Stack {
     pub(crate) control: Mutex<()>,
     /// Cores that application threads borrow for the length of a call.
     idle_cores: Mutex<Vec<Core>>,
-    seeds: Mutex<Random>,
+    /// What strangers must not know.
+    key: Key,
+    /// Cores made so far: each has random numbers of its own.
+    cores: AtomicU16,
 }
 
 impl fmt::Debug for Stack {
@@ -104,7 +108,6 @@ impl Stack {
     /// A stack with a loopback interface (127.0.0.1/8, ::1/128) and nothing else.
     pub fn new(config: &StackConfig) -> Self {
         let domain = Domain::new();
-        let mut seeds = Random::new(config.seed[0] ^ config.seed[1].rotate_left(32));
         let socket_memory = config.buffers.saturating_sub(config.reserve) * STRIDE;
         let stack = Self {
             pool: PacketPool::new(config.buffers),
@@ -119,7 +122,8 @@ impl Stack {
             counters: Counters::default(),
             control: Mutex::new(()),
             idle_cores: Mutex::default(),
-            seeds: Mutex::new(Random::new(seeds.next_u64())),
+            key: Key(config.seed),
+            cores: AtomicU16::new(0),
             domain,
         };
         stack.add_loopback();
@@ -143,12 +147,8 @@ impl Stack {
 
     /// A core for a worker.
     pub fn core(&self) -> Core {
-        let seed = self
-            .seeds
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .next_u64();
-        let local = Local::new(self.pool.cache(), self.counters.shard(), Random::new(seed));
+        let random = SecretRandom::new(self.key, self.cores.fetch_add(1, Ordering::Relaxed));
+        let local = Local::new(self.pool.cache(), self.counters.shard(), random);
         Core {
             reader: self.domain.reader(),
             local,
@@ -223,23 +223,11 @@ impl Stack {
 
 /// Who drives the devices.
 impl Stack {
-    /// Moves the packets that wait for an interface's device to `out`.
-    pub fn take_transmit(&self, ifindex: u32, out: &mut PacketQueue) {
-        if let Some(interface) = self.interface(ifindex) {
-            interface.tx.take(out);
-        }
-    }
-
-    /// How many packets wait for an interface's device.
-    pub fn transmit_queue_len(&self, ifindex: u32) -> usize {
-        self.interface(ifindex)
-            .map_or(0, |interface| interface.tx.len())
-    }
-
-    /// Has `waker` woken whenever packets begin to wait for the interface's device.
-    pub fn set_transmit_waker(&self, ifindex: u32, waker: Waker) {
-        if let Some(interface) = self.interface(ifindex) {
-            interface.tx.set_waker(waker);
-        }
+    /// The packets that wait for an interface's device.
+    pub fn transmit_queue(&self, ifindex: u32) -> Option<Arc<TransmitQueue>> {
+        let reader = self.domain.reader();
+        let guard = reader.guard();
+        let interface = self.interfaces.read(&guard).get(ifindex)?;
+        Some(Arc::clone(&interface.tx))
     }
 }

@@ -12,7 +12,7 @@ use crate::core::Context;
 use crate::counters::Counter;
 use crate::drop::DropReason;
 use crate::family::Family;
-use crate::fib::{Address, Adjacency, LookupError, NextHop, Query, Resolved, RouteKind};
+use crate::fib::{Address as _, Adjacency, LookupError, NextHop, Query, Resolved, RouteKind};
 use crate::interface::{Interface, LOOPBACK};
 use crate::ip::validate::carries;
 use crate::ip::{forward, fragment};
@@ -84,7 +84,8 @@ pub(crate) fn route_output<'g, F: Family>(
     if dst == F::UNSPECIFIED {
         return Err(SendError::NetworkUnreachable);
     }
-    if F::is_multicast(dst) || is_limited_broadcast(dst.into()) {
+    let is_link_local = dst.is_on_link_by_definition() && oif.is_some();
+    if F::is_multicast(dst) || is_limited_broadcast(dst.into()) || is_link_local {
         return on_link::<F>(cx, dst, src, oif);
     }
     let src_or_none = src.unwrap_or(F::UNSPECIFIED);

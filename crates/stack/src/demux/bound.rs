@@ -17,7 +17,7 @@ use std::sync::{Mutex, MutexGuard};
 use forebay_sync::cache_line::CacheLine;
 
 use super::row::{self, Class, Listener, Occupant, Row};
-use super::siphash::Key;
+use crate::siphash::Key;
 use crate::socket::{Flag, Options, SocketId, lock};
 
 const SHARDS: usize = 256;
@@ -46,7 +46,7 @@ pub(crate) struct Bound {
     rows: Box<[CacheLine<Mutex<Rows>>]>,
     /// Everybody on a port, whatever the address. Held for the whole of a bind, so that two binds
     /// to one port take turns; taken before a row's lock.
-    ports: Box<[CacheLine<Mutex<Vec<(PortUse, u32)>>>]>,
+    ports: Box<[CacheLine<Mutex<PortUses>>]>,
     /// Sockets that take what no other does.
     any: Mutex<Vec<Listener>>,
     /// How many there are, so that nobody takes the lock for none.
@@ -54,6 +54,9 @@ pub(crate) struct Bound {
 }
 
 type Rows = HashMap<Place, Row, Key>;
+
+/// How many sockets use a port in one way.
+type PortUses = Vec<(PortUse, u32)>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Place {
@@ -210,13 +213,7 @@ impl Bound {
         }
     }
 
-    fn insert(
-        &self,
-        port: &mut Vec<(PortUse, u32)>,
-        binding: &Binding,
-        id: SocketId,
-        connected: bool,
-    ) {
+    fn insert(&self, port: &mut PortUses, binding: &Binding, id: SocketId, connected: bool) {
         let occupant = Occupant {
             listener: binding.listener(id),
             connected,
@@ -266,7 +263,7 @@ impl Bound {
         lock(&self.rows[shard])
     }
 
-    fn port(&self, port: u16) -> MutexGuard<'_, Vec<(PortUse, u32)>> {
+    fn port(&self, port: u16) -> MutexGuard<'_, PortUses> {
         lock(&self.ports[usize::from(port) % SHARDS])
     }
 }

@@ -120,7 +120,7 @@ impl Established {
     ) -> Option<R> {
         let mut line = self.lines.get(bucket)?;
         loop {
-            let found = line.candidates(tag(hash)).find_map(|word| matches(word));
+            let found = line.candidates(tag(hash)).find_map(&mut *matches);
             if found.is_some() {
                 return found;
             }

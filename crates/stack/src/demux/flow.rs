@@ -3,10 +3,10 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::siphash::Key;
 use crate::family::Family;
 use crate::fib::Address;
 use crate::packet::{IpVersion, Packet};
+use crate::siphash::Key;
 
 /// Both ends of a conversation, as this host sees it. IPv4-mapped addresses are IPv4.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

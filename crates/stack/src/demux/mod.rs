@@ -7,18 +7,23 @@
 //! # A socket that moves is never out of sight
 //!
 //! `connect` on a socket that takes datagrams from anybody, one that is connected elsewhere, and
-//! the way back, all go the same way: the socket enters the table where it will be found; the
-//! slot's state changes, which is the moment from which on datagrams are taken or refused by the
-//! new address; the count of moves goes up; only then it can no longer be found where it was. A
-//! datagram that looked into the new place too early and into the old one too late sees the count
-//! changed, and looks again.
+//! the way back, all go the same way:
+//!
+//! 1. The socket enters the table where it will be found. Lookups find it there and pass it over,
+//!    for they ask the slot.
+//! 2. The slot's state changes, under the lock of its queue: from this moment on it takes or refuses
+//!    datagrams by its new address, wherever they find it.
+//! 3. The count of moves goes up, still under the lock.
+//! 4. The socket can no longer be found where it was, and leaves that table.
+//!
+//! A lookup that asked the first table before step 2 and the second after step 4 has missed it in
+//! both. It sees the count changed, and looks again.
 
 pub(crate) mod bound;
 pub(crate) mod early;
 pub(crate) mod established;
 pub(crate) mod flow;
 pub(crate) mod row;
-pub(crate) mod siphash;
 
 use core::net::IpAddr;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -32,8 +37,8 @@ use self::bound::{Binding, Bound, InUse};
 use self::established::Established;
 use self::flow::{Flow, KeySet};
 use self::row::{Class, Listener};
-use self::siphash::Key;
 use crate::packet::Packet;
+use crate::siphash::Key;
 use crate::socket::{Control, Mode, Slot, SocketError, SocketId, Sockets, Status, lock};
 use crate::udp::queue::{Refusal, SocketMemory};
 use crate::wire::protocol;
@@ -49,6 +54,8 @@ pub struct Demux {
     moves: CacheLine<AtomicU64>,
     memory: SocketMemory,
     early_key: StaticKey,
+    /// How many ephemeral ports were looked for.
+    ephemeral: AtomicU64,
 }
 
 /// Where a socket is.
@@ -73,6 +80,7 @@ impl Demux {
             moves: CacheLine::default(),
             memory: SocketMemory::new(socket_memory),
             early_key: StaticKey::new(),
+            ephemeral: AtomicU64::new(0),
         }
     }
 
@@ -249,7 +257,8 @@ impl Demux {
                     .bind(binding, id)
                     .inspect_err(|InUse| slot.set_status(status))?;
             }
-            Bind::Ephemeral { range, start } => {
+            Bind::Ephemeral { range } => {
+                let start = self.ephemeral_start();
                 self.bound
                     .bind_ephemeral(binding, id, range, start, place)?;
             }
@@ -280,15 +289,12 @@ impl Demux {
         }
         slot.key_set(keys)
             .write(&to.flow(), to.binding.class.device);
+        self.enter(id, slot, keys, to);
         let mode = if to.peer.is_some() {
             Mode::Connected
         } else {
             Mode::Bound
         };
-        if to.peer.is_some() {
-            self.insert_connected(id, slot, keys);
-        }
-        self.bound.add(&to.binding, id, to.peer.is_some());
         let moved = Status {
             mode,
             keys,
@@ -358,13 +364,19 @@ impl Demux {
         })
     }
 
-    fn insert_connected(&self, id: SocketId, slot: &Slot, keys: usize) {
-        let hash = slot.key_set(keys).flow().hash(self.key);
-        self.established
-            .insert(hash, pack_word(id.slot, keys), |word| self.hash_of(word));
-        self.early_key.inc();
+    /// Puts a socket into the tables by the key set that it is about to have.
+    fn enter(&self, id: SocketId, slot: &Slot, keys: usize, to: &Seat) {
+        if to.peer.is_some() {
+            let hash = slot.key_set(keys).flow().hash(self.key);
+            let word = pack_word(id.slot, keys);
+            self.established
+                .insert(hash, word, |word| self.hash_of(word));
+            self.early_key.inc();
+        }
+        self.bound.add(&to.binding, id, to.peer.is_some());
     }
 
+    /// Takes a socket out of the tables.
     fn leave(&self, id: SocketId, slot: &Slot, keys: usize, from: &Seat) {
         if from.peer.is_some() {
             let hash = slot.key_set(keys).flow().hash(self.key);
@@ -377,6 +389,13 @@ impl Demux {
             }
         }
         self.bound.remove(&from.binding, id, from.peer.is_some());
+    }
+
+    /// Where to begin to look for a free port: nobody who has seen others can tell (RFC 6056), for
+    /// the key is secret.
+    fn ephemeral_start(&self) -> u32 {
+        let nth = self.ephemeral.fetch_add(1, Ordering::Relaxed);
+        self.key.hash([nth], 0, 0) as u32
     }
 
     fn hash_of(&self, word: u32) -> u64 {
@@ -392,7 +411,7 @@ pub(crate) enum Bind {
     /// It is given.
     Port,
     /// The first free one of the range (first and last), from a random start on.
-    Ephemeral { range: (u16, u16), start: u32 },
+    Ephemeral { range: (u16, u16) },
     /// It needs none: it takes every address and every port that no other socket does.
     Any,
 }

@@ -21,6 +21,10 @@ pub trait Address: Copy + Ord + Hash + Debug + Display + FromStr + Send + Sync +
     /// and only forgets its preference (IPv6). Linux: `fib_sync_down_addr`, `rt6_remove_prefsrc`.
     const ROUTE_GOES_WITH_PREF_SRC: bool;
 
+    /// Whether routes have a scope that says how far away a destination is; IPv6's have none, and
+    /// what has no gateway is on the link.
+    const HAS_SCOPES: bool;
+
     /// Whether the default rules end with a table for last resorts; IPv6 has none.
     const HAS_TABLE_DEFAULT: bool;
 
@@ -65,6 +69,7 @@ impl Address for Ipv4Addr {
     const UNSPECIFIED: Self = Ipv4Addr::UNSPECIFIED;
     const USER_METRIC: u32 = 0;
     const ROUTE_GOES_WITH_PREF_SRC: bool = true;
+    const HAS_SCOPES: bool = true;
     const HAS_TABLE_DEFAULT: bool = true;
 
     fn to_u128(self) -> u128 {
@@ -107,6 +112,7 @@ impl Address for Ipv6Addr {
     const UNSPECIFIED: Self = Ipv6Addr::UNSPECIFIED;
     const USER_METRIC: u32 = 1024;
     const ROUTE_GOES_WITH_PREF_SRC: bool = false;
+    const HAS_SCOPES: bool = false;
     const HAS_TABLE_DEFAULT: bool = false;
 
     fn to_u128(self) -> u128 {

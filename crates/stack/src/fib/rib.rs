@@ -468,8 +468,10 @@ impl<A: Address> Rib<A> {
         let hops = table
             .covering(addr)
             .filter_map(|entry| self.next_hops.get(entry.hop));
+        let is_on_link =
+            |hop: &NextHop<A>| hop.gateway.is_none() && !(A::HAS_SCOPES && hop.scope < Scope::Link);
         hops.into_iter()
-            .find(|hop| hop.scope >= Scope::Link && oif.is_none_or(|oif| oif == hop.oif))
+            .find(|hop| is_on_link(hop) && oif.is_none_or(|oif| oif == hop.oif))
     }
 
     fn is_local(&self, id: TableId, addr: A) -> bool {

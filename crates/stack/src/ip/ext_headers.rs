@@ -78,6 +78,11 @@ pub(crate) fn walk(cx: &mut Context<'_>, mut packet: Packet) -> Option<Packet> {
                 }
                 Err(verdict) => Err(verdict),
             },
+            // It has arrived, and asks nothing of anybody (RFC 8200 section 4.7).
+            protocol::NO_NEXT_HEADER => {
+                cx.core.count(V6::MIB.in_delivers);
+                Err(Verdict::Drop(DropReason::ProtocolIgnored))
+            }
             _ => return Some(arrive(packet, at)),
         };
         match next {
@@ -332,3 +337,6 @@ fn jumbo(bytes: &[u8], pointer: usize, packet: PacketFacts) -> Verdict {
     }
     Verdict::Drop(DropReason::PktTooSmall)
 }
+
+#[cfg(test)]
+mod tests;

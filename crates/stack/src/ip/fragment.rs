@@ -179,3 +179,134 @@ fn write_v6(fragment: &mut Packet, len: usize, offset: usize, more: bool) {
         header.id.get(),
     );
 }
+
+#[cfg(test)]
+mod tests {
+    use zerocopy::FromBytes;
+
+    use super::*;
+    use crate::counters::Counter;
+    use crate::family::{V4, V6};
+    use crate::ip::bench::{Bench, bytes_of, pattern, v4, v6};
+    use crate::wire::checksum::checksum;
+    use crate::wire::ipv4::FLAG_DF;
+
+    const UDP: u8 = protocol::UDP;
+
+    /// Offset, "more", header length and payload length of an IPv4 fragment with a right checksum.
+    fn describe_v4(bytes: &[u8]) -> (usize, bool, usize, usize) {
+        let (ip, _) = Ipv4Header::ref_from_prefix(bytes).unwrap();
+        assert_eq!(checksum(&bytes[..ip.header_len()]), 0);
+        assert_eq!(usize::from(ip.total_len.get()), bytes.len());
+        let payload = bytes.len() - ip.header_len();
+        (
+            ip.fragment_offset(),
+            ip.more_fragments(),
+            ip.header_len(),
+            payload,
+        )
+    }
+
+    fn cut_v4(bench: &mut Bench, bytes: &[u8], mtu: u32) -> Vec<Vec<u8>> {
+        let packet = bench.packet_in_chunks(bytes, 700);
+        let fragments = bench.run(|cx| fragment::<V4>(cx, packet, mtu));
+        fragments
+            .iter()
+            .flat_map(PacketQueue::iter)
+            .map(bytes_of)
+            .collect()
+    }
+
+    #[test]
+    fn fragments_are_as_large_as_multiples_of_8_allow() {
+        let mut bench = Bench::new();
+        let fragments = cut_v4(&mut bench, &v4(UDP, 9, 0, &[], &pattern(1_208)), 1_000);
+        let described: Vec<_> = fragments.iter().map(|bytes| describe_v4(bytes)).collect();
+        assert_eq!(described, [(0, true, 20, 976), (976, false, 20, 232)]);
+        assert_eq!(bench.count(Counter::IpFragOKs), 1);
+        assert_eq!(bench.count(Counter::IpFragCreates), 2);
+        assert_eq!(bench.in_use(), 0);
+    }
+
+    #[test]
+    fn a_fragment_is_cut_again_within_its_datagram() {
+        let mut bench = Bench::new();
+        for (more, flag) in [(true, FLAG_MF), (false, 0)] {
+            let bytes = v4(UDP, 9, 100 | flag, &[], &pattern(160));
+            let fragments = cut_v4(&mut bench, &bytes, 100);
+            let described: Vec<_> = fragments.iter().map(|bytes| describe_v4(bytes)).collect();
+            assert_eq!(described, [(800, true, 20, 80), (880, more, 20, 80)]);
+        }
+    }
+
+    #[test]
+    fn options_go_where_their_copied_flag_says() {
+        let mut bench = Bench::new();
+        // No-operation, record route (not copied), router alert and an unknown option (copied).
+        let options = [1, 7, 7, 8, 9, 9, 9, 9, 148, 4, 0, 0, 159, 3, 5, 0];
+        let fragments = cut_v4(&mut bench, &v4(UDP, 9, 0, &options, &pattern(100)), 96);
+        let described: Vec<_> = fragments.iter().map(|bytes| describe_v4(bytes)).collect();
+        assert_eq!(described, [(0, true, 36, 56), (56, false, 28, 44)]);
+        assert_eq!(fragments[0][20..36], options);
+        assert_eq!(fragments[1][20..28], [148, 4, 0, 0, 159, 3, 5, 0]);
+    }
+
+    #[test]
+    fn ipv6_fragments_share_an_identification_and_name_the_payload() {
+        let mut bench = Bench::new();
+        let payload = pattern(3_000);
+        let packet = bench.packet_in_chunks(&v6(UDP, &payload), 700);
+        let fragments = bench.run(|cx| fragment::<V6>(cx, packet, 1_280)).unwrap();
+        let mut joined: Vec<u8> = vec![];
+        let mut ids = vec![];
+        for bytes in fragments.iter().map(bytes_of) {
+            let (ip, rest) = Ipv6Header::ref_from_prefix(&bytes).unwrap();
+            let (header, data) = FragmentHeader::ref_from_prefix(rest).unwrap();
+            assert_eq!(
+                (ip.next_header, header.next_header),
+                (protocol::FRAGMENT, UDP)
+            );
+            assert_eq!(usize::from(ip.payload_len.get()), rest.len());
+            assert_eq!(header.fragment_offset(), joined.len());
+            joined.extend(data);
+            assert_eq!(header.more_fragments(), joined.len() < payload.len());
+            assert!(bytes.len() <= 1_280);
+            ids.push(header.id.get());
+        }
+        assert_eq!(joined, payload);
+        assert_eq!(ids, [ids[0]; 3]);
+    }
+
+    #[test]
+    fn fragments_larger_than_a_buffer_are_chains() {
+        let mut bench = Bench::new();
+        let bytes = v4(UDP, 9, 0, &[], &pattern(20_000));
+        let fragments = cut_v4(&mut bench, &bytes, 9_000);
+        let described: Vec<_> = fragments.iter().map(|bytes| describe_v4(bytes)).collect();
+        assert_eq!(
+            described,
+            [
+                (0, true, 20, 8_976),
+                (8_976, true, 20, 8_976),
+                (17_952, false, 20, 2_048)
+            ]
+        );
+        let joined: Vec<u8> = fragments
+            .iter()
+            .flat_map(|bytes| bytes[20..].to_vec())
+            .collect();
+        assert_eq!(joined, pattern(20_000));
+    }
+
+    #[test]
+    fn what_can_not_be_cut_is_counted() {
+        let mut bench = Bench::with_buffers(32);
+        let bytes = v4(UDP, 9, FLAG_DF, &[], &pattern(1_000));
+        assert!(cut_v4(&mut bench, &bytes, 27).is_empty());
+        assert_eq!(bench.dropped(DropReason::PktTooBig), 1);
+        assert!(cut_v4(&mut bench, &bytes, 36).is_empty());
+        assert_eq!(bench.dropped(DropReason::NoBuffer), 1);
+        assert_eq!(bench.count(Counter::IpFragFails), 2);
+        assert_eq!(bench.in_use(), 0);
+    }
+}

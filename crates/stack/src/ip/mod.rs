@@ -10,3 +10,6 @@ pub(crate) mod reassembly;
 pub(crate) mod route;
 pub(crate) mod source;
 pub(crate) mod validate;
+
+#[cfg(test)]
+pub(crate) mod bench;

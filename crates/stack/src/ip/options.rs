@@ -285,12 +285,11 @@ fn record_time(cx: &Context<'_>, option: &Ipv4Option<'_>, header: &mut [u8], own
             put(header, entry + 4, &time);
             advance(header, option, 8);
         }
-        timestamp::PRESPECIFIED => {
-            if has_room(8) && is_own(cx, header.get(entry..entry + 4)) {
-                put(header, entry + 4, &time);
-                advance(header, option, 8);
-            }
+        timestamp::PRESPECIFIED if has_room(8) && is_own(cx, header.get(entry..entry + 4)) => {
+            put(header, entry + 4, &time);
+            advance(header, option, 8);
         }
+        timestamp::PRESPECIFIED => {}
         _ if pointer > option.len() => {
             put(
                 header,
@@ -339,4 +338,165 @@ fn is_own(cx: &Context<'_>, octets: Option<&[u8]>) -> bool {
 fn time_of_day(now: Instant) -> [u8; 4] {
     const NOT_SINCE_MIDNIGHT: u32 = 1 << 31;
     (now.as_millis() as u32 | NOT_SINCE_MIDNIGHT).to_be_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::ip::bench::{Bench, OWN_V4, v4};
+    use crate::wire::{checksum::checksum, protocol};
+
+    fn check_options(options: &[u8]) -> Verdict {
+        let mut bench = Bench::new();
+        let packet = bench.packet(&v4(protocol::UDP, 1, 0, options, &[0; 8]));
+        check(&packet)
+    }
+
+    #[test]
+    fn faults_are_answered_with_the_place_of_the_byte() {
+        const FINE: Result<(), u32> = Ok(());
+        let table: &[(&str, &[u8], Result<(), u32>)] = &[
+            ("end of list", &[0, 0, 0, 0], FINE),
+            ("behind the end anything goes", &[0, 7, 1, 9], FINE),
+            ("no-operations", &[1, 1, 1, 1], FINE),
+            ("unknown", &[222, 4, 0, 0], FINE),
+            ("security", &[130, 11, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], FINE),
+            ("router alert", &[148, 4, 0, 0], FINE),
+            ("short router alert", &[148, 3, 0, 0], Err(21)),
+            ("length 0", &[222, 0, 0, 0], Err(20)),
+            ("length 1", &[1, 222, 1, 0], Err(21)),
+            ("length beyond the header", &[222, 5, 0, 0], Err(20)),
+            ("no room for a length", &[1, 1, 1, 222], Err(23)),
+            ("record route", &[7, 7, 4, 0, 0, 0, 0, 0], FINE),
+            ("full record route", &[7, 7, 8, 9, 9, 9, 9, 0], FINE),
+            (
+                "record route, pointer 3",
+                &[7, 7, 3, 0, 0, 0, 0, 0],
+                Err(22),
+            ),
+            (
+                "record route, pointer between",
+                &[7, 7, 5, 0, 0, 0, 0, 0],
+                Err(22),
+            ),
+            ("record route, too short", &[7, 2, 0, 0], Err(21)),
+            ("record route, empty", &[7, 3, 4, 0], FINE),
+            ("record route twice", &[7, 3, 4, 7, 3, 4, 0, 0], Err(23)),
+            ("timestamp", &[68, 8, 5, 0, 0, 0, 0, 0], FINE),
+            ("timestamp, pointer 4", &[68, 8, 4, 0, 0, 0, 0, 0], Err(22)),
+            (
+                "timestamp, pointer between",
+                &[68, 8, 6, 0, 0, 0, 0, 0],
+                Err(22),
+            ),
+            ("timestamp, too short", &[68, 3, 5, 0], Err(21)),
+            ("timestamp twice", &[68, 4, 5, 0, 68, 4, 5, 0], Err(24)),
+            (
+                "timestamp with address, no room",
+                &[68, 8, 5, 1, 0, 0, 0, 0],
+                Err(22),
+            ),
+            ("timestamp, count full", &[68, 4, 5, 0xf0], Err(23)),
+            (
+                "timestamp, count full but names its hosts",
+                &[68, 4, 5, 0xf3],
+                FINE,
+            ),
+            ("bad source route", &[131, 3, 3, 0], Err(22)),
+            ("two source routes", &[131, 3, 4, 137, 3, 4, 0, 0], Err(23)),
+        ];
+        for (name, options, expected) in table {
+            let expected = match *expected {
+                Ok(()) => Verdict::Undecided,
+                Err(pointer) => Verdict::Reject(
+                    DropReason::IpOptions,
+                    IcmpError::ParameterProblem { code: 0, pointer },
+                ),
+            };
+            assert_eq!(check_options(options), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn source_routes_are_dropped_in_silence() {
+        for kind in [131, 137] {
+            for pointer in [4, 8] {
+                let options = [kind, 7, pointer, 10, 0, 0, 9, 0];
+                let dropped = Verdict::Drop(DropReason::SourceRoute);
+                assert_eq!(check_options(&options), dropped);
+            }
+        }
+    }
+
+    #[test]
+    fn addresses_and_times_are_written_where_they_are_asked_for() {
+        let [a, b, c, d] = OWN_V4;
+        // The bench's clock stands at 1,000 ms.
+        let [t0, t1, t2, t3] = [0x80, 0, 3, 0xe8];
+        let table: &[(&[u8], &[u8])] = &[
+            (&[7, 7, 4, 0, 0, 0, 0, 0], &[7, 7, 8, a, b, c, d, 0]),
+            (&[7, 7, 8, 9, 9, 9, 9, 0], &[7, 7, 8, 9, 9, 9, 9, 0]),
+            (&[68, 8, 5, 0, 0, 0, 0, 0], &[68, 8, 9, 0, t0, t1, t2, t3]),
+            (
+                &[68, 12, 5, 1, 0, 0, 0, 0, 0, 0, 0, 0],
+                &[68, 12, 13, 1, a, b, c, d, t0, t1, t2, t3],
+            ),
+            (
+                &[68, 12, 5, 3, a, b, c, d, 0, 0, 0, 0],
+                &[68, 12, 13, 3, a, b, c, d, t0, t1, t2, t3],
+            ),
+            (
+                &[68, 12, 5, 3, 9, 9, 9, 9, 0, 0, 0, 0],
+                &[68, 12, 5, 3, 9, 9, 9, 9, 0, 0, 0, 0],
+            ),
+            (&[68, 4, 5, 0x10], &[68, 4, 5, 0x20]),
+            (&[148, 4, 0, 0], &[148, 4, 0, 0]),
+        ];
+        for (before, after) in table {
+            let mut bench = Bench::new();
+            let mut packet = bench.packet(&v4(protocol::UDP, 1, 0, before, &[0; 8]));
+            bench.forward_options(&mut packet);
+            let header_len = 20 + before.len();
+            assert_eq!(packet.data()[20..header_len], **after);
+            assert_eq!(checksum(&packet.data()[..header_len]), 0);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nonsense_does_not_panic(words in 0_usize..10, mut options: [u8; 40], likely: [u8; 6]) {
+            // Now and then a type that is known.
+            for (at, kind) in likely.iter().zip([7, 68, 131, 137, 148, 7]) {
+                options[usize::from(*at) % 40] = kind;
+            }
+            let mut bench = Bench::new();
+            let bytes = v4(protocol::UDP, 1, 0, &options[..words * 4], &[0; 8]);
+            let mut packet = bench.packet(&bytes);
+            let verdict = check(&packet);
+            bench.forward_options(&mut packet);
+            prop_assert_eq!(packet.total_len(), bytes.len());
+            if verdict == Verdict::Undecided {
+                prop_assert_eq!(check(&packet) == Verdict::Undecided, !overflows(&packet));
+            }
+            if let Some(further) = for_further_fragments(&packet.data()[..20 + words * 4]) {
+                prop_assert!(further.len() <= 20 + words * 4 && further.len() % 4 == 0);
+            }
+        }
+    }
+
+    /// A count that this very host has brought to its end is a fault for the next one.
+    fn overflows(packet: &Packet) -> bool {
+        let header = header(packet).unwrap();
+        Options::new(header).flatten().any(|option| {
+            let (overflow, flag) = timestamp_flags(&option);
+            option.kind == kind::TIMESTAMP
+                && overflow == 15
+                && flag != timestamp::PRESPECIFIED
+                && option
+                    .pointer()
+                    .is_some_and(|pointer| pointer > option.len())
+        })
+    }
 }

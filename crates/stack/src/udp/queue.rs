@@ -6,9 +6,10 @@
 use core::fmt;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use core::task::Waker;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
 use forebay_sync::cache_line::CacheLine;
+use forebay_sync::prefetch::prefetch_read;
 
 use crate::packet::{Packet, PacketQueue};
 use crate::socket::{SocketError, lock};
@@ -139,6 +140,12 @@ struct Reader {
 }
 
 impl ReceiveQueue {
+    /// Fetches the line that [`push`](Self::push) will write.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        prefetch_read(&self.producers);
+    }
+
     /// Puts a datagram at the end, if `is_right` still says so under the lock.
     ///
     /// # Errors
@@ -172,10 +179,15 @@ impl ReceiveQueue {
         Ok(())
     }
 
-    /// Takes the datagram at the front.
-    pub(crate) fn pop(&self, memory: &ReceiveMemory, share: &SocketMemory) -> Option<Packet> {
-        let mut reader = lock(&self.reader.reader);
-        self.refill(&mut reader);
+    /// Takes the datagram at the front, if `is_right` says under the lock that the queue is still
+    /// the caller's socket's.
+    pub(crate) fn pop(
+        &self,
+        memory: &ReceiveMemory,
+        share: &SocketMemory,
+        is_right: impl FnOnce() -> bool,
+    ) -> Option<Packet> {
+        let mut reader = self.reader(is_right)?;
         let packet = reader.packets.pop()?;
         reader.deficit += truesize(&packet);
         // Given back a quarter of the limit at a time, or when the queue is empty (as Linux's
@@ -186,11 +198,13 @@ impl ReceiveQueue {
         Some(packet)
     }
 
-    /// Looks at the datagram at the front and leaves it there.
-    pub(crate) fn peek<R>(&self, look: impl FnOnce(&Packet) -> R) -> Option<R> {
-        let mut reader = lock(&self.reader.reader);
-        self.refill(&mut reader);
-        reader.packets.peek().map(look)
+    /// Looks at the datagram at the front and leaves it there; `is_right` as in [`Self::pop`].
+    pub(crate) fn peek<R>(
+        &self,
+        is_right: impl FnOnce() -> bool,
+        look: impl FnOnce(&Packet) -> R,
+    ) -> Option<R> {
+        self.reader(is_right)?.packets.peek().map(look)
     }
 
     /// Has `waker` woken when there is something to read; at once if there is.
@@ -244,6 +258,17 @@ impl ReceiveQueue {
         }
         let code = self.reader.error.swap(0, Ordering::Acquire);
         ERRORS.into_iter().find(|error| code_of(*error) == code)
+    }
+
+    /// The reader's queue, filled if anything waits. A socket is closed only under this lock, so its
+    /// slot serves no other one while it is held.
+    fn reader(&self, is_right: impl FnOnce() -> bool) -> Option<MutexGuard<'_, Reader>> {
+        let mut reader = lock(&self.reader.reader);
+        if !is_right() {
+            return None;
+        }
+        self.refill(&mut reader);
+        Some(reader)
     }
 
     fn refill(&self, reader: &mut Reader) {

@@ -11,14 +11,18 @@ use crate::demux::early::remember_route;
 use crate::demux::flow::Flow;
 use crate::drop::DropReason;
 use crate::family::Family;
-use crate::fib::RouteKind;
+use crate::ip::destination;
 use crate::ip::icmp::{self, IcmpError};
-use crate::packet::{ChecksumState, Destination, IpVersion, Packet};
+use crate::packet::{ChecksumState, IpVersion, Packet};
+use crate::segment;
 use crate::socket::SocketId;
 use crate::wire::{UdpHeader, protocol};
 
 /// Takes a datagram for this host.
 pub(crate) fn receive<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
+    if packet.gso.is_some() {
+        return receive_segments::<F>(cx, packet);
+    }
     if let Err(reason) = check::<F>(&mut packet) {
         return cx.drop(packet, reason);
     }
@@ -26,6 +30,14 @@ pub(crate) fn receive<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
         deliver::<F>(cx, packet);
     } else {
         deliver_to_all::<F>(cx, packet);
+    }
+}
+
+/// A packet that stands for several datagrams, one after the other.
+fn receive_segments<F: Family>(cx: &mut Context<'_>, packet: Packet) {
+    let mut datagrams = segment::segment(cx, packet);
+    while let Some(datagram) = datagrams.pop() {
+        receive::<F>(cx, datagram);
     }
 }
 
@@ -77,14 +89,10 @@ fn verify<F: Family>(packet: &mut Packet, offset: usize, len: usize) -> Result<(
 
 /// Whether the destination is one host's address, and not a group's or a broadcast.
 fn is_for_one<F: Family>(cx: &Context<'_>, packet: &Packet) -> bool {
-    match packet.destination {
-        Destination::Multicast | Destination::LimitedBroadcast => false,
-        // A packet without a route was delivered by a socket's, which is never a broadcast's.
-        Destination::Own | Destination::Transit => !packet
-            .route
-            .and_then(|route| F::routes(cx.view).next_hop(route))
-            .is_some_and(|next_hop| next_hop.kind == RouteKind::Broadcast),
-    }
+    // No route was looked up for a packet that a socket's own route delivered: that is never a
+    // broadcast's.
+    let by_socket = packet.route.is_none() && packet.socket.is_some();
+    by_socket || !destination::is_to_many::<F>(cx, packet)
 }
 
 /// To the socket that early demux found, if that is still where it was, else to the one that the
@@ -127,7 +135,7 @@ fn deliver_to_all<F: Family>(cx: &mut Context<'_>, packet: Packet) {
         return cx.drop(packet, DropReason::UdpIgnoredMulti);
     };
     for id in takers {
-        match copy(cx, &packet) {
+        match segment::copy_part(cx, &packet, &[], 0, packet.total_len()) {
             Some(copy) => offer(cx, id, &flow, copy),
             None => cx.core.count(mem_errors(F::VERSION)),
         }
@@ -163,24 +171,4 @@ fn reason_of(refusal: Refusal) -> DropReason {
 
 fn local<F: Family>(packet: &Packet) -> (IpAddr, u16) {
     (F::dst(packet).into(), packet.dst_port)
-}
-
-/// A second packet with the same bytes, in buffers of its own.
-fn copy(cx: &mut Context<'_>, packet: &Packet) -> Option<Packet> {
-    let mut copy: Option<Packet> = None;
-    for chunk in packet.chunks() {
-        let mut buffer = cx.core.alloc()?;
-        if chunk.len() > buffer.tailroom() && !buffer.set_headroom(0) {
-            return None;
-        }
-        buffer.put(chunk.len())?.copy_from_slice(chunk);
-        match &mut copy {
-            Some(head) => head.push_frag(buffer),
-            None => {
-                *buffer = **packet;
-                copy = Some(buffer);
-            }
-        }
-    }
-    copy
 }

@@ -198,10 +198,9 @@ impl Stack {
         if let (0, Some(scope)) = (control.device, scope_id(&addr)) {
             control.device = scope;
         }
-        // The unspecified address of the other family is our own, if the socket takes both.
         let binding = binding_of(slot, &control, ip, addr.port());
         self.bind(id, slot, &mut control, &binding)?;
-        control.chose_addr = !ip.is_unspecified();
+        control.chose_addr = ip != every_address(slot);
         control.chose_port = addr.port() != 0;
         Ok(())
     }
@@ -255,7 +254,7 @@ impl Stack {
         if binding.port == 0 {
             return Err(SendError::InvalidArgument.into());
         }
-        if !binding.addr.is_unspecified() && binding.addr.is_ipv4() != peer_ip.is_ipv4() {
+        if binding.addr.is_ipv4() != peer_ip.is_ipv4() && !binding.dual_stack {
             return Err(SendError::NetworkUnreachable.into());
         }
         let device = match binding.class.device {
@@ -352,10 +351,8 @@ impl Stack {
         let how = if binding.port != 0 {
             Bind::Port
         } else {
-            self.with_context(Instant::ZERO, |cx| Bind::Ephemeral {
-                range: cx.view.sysctls.local_port_range(),
-                start: cx.core.random.next_u32(),
-            })
+            let range = self.with_context(Instant::ZERO, |cx| cx.view.sysctls.local_port_range());
+            Bind::Ephemeral { range }
         };
         self.demux
             .bind(id, slot, control, binding, how)
@@ -382,10 +379,13 @@ impl Stack {
             return Err(error.into());
         }
         let inet6 = slot.head.options.has(Flag::Inet6);
+        let is_open = || slot.status_of(id).is_some();
         if peek {
-            return Ok(slot.queue.peek(|packet| copy_out(packet, inet6, buf)));
+            let look = |packet: &Packet| copy_out(packet, inet6, buf);
+            return Ok(slot.queue.peek(is_open, look));
         }
-        let Some(packet) = slot.queue.pop(&slot.head.memory, self.demux.memory()) else {
+        let (memory, share) = (&slot.head.memory, self.demux.memory());
+        let Some(packet) = slot.queue.pop(memory, share, is_open) else {
             return Ok(None);
         };
         let received = copy_out(&packet, inet6, buf);
@@ -495,7 +495,7 @@ impl Stack {
     /// [`NotOpen`].
     pub fn udp_set_rcvbuf(&self, id: SocketId, bytes: u32) -> Result<u32, NotOpen> {
         let max = self.with_context(Instant::ZERO, |cx| cx.view.sysctls.get(Knob::RmemMax));
-        let slot = self.demux.sockets().get(id).ok_or(NotOpen)?;
+        let (slot, _control) = self.demux.control(id).ok_or(NotOpen)?;
         let wanted = bytes.min(u32::try_from(max).unwrap_or(u32::MAX));
         slot.head
             .memory
@@ -551,7 +551,7 @@ impl Stack {
     ///
     /// [`OptionError::InvalidArgument`] for 0.
     pub fn udp_set_ttl(&self, id: SocketId, ttl: Option<u8>) -> Result<(), OptionError> {
-        let slot = self.demux.sockets().get(id).ok_or(NotOpen)?;
+        let (slot, _control) = self.demux.control(id).ok_or(NotOpen)?;
         if ttl == Some(0) {
             return Err(OptionError::InvalidArgument);
         }
@@ -565,7 +565,7 @@ impl Stack {
     ///
     /// [`NotOpen`].
     pub fn udp_set_tos(&self, id: SocketId, tos: u8) -> Result<(), NotOpen> {
-        let slot = self.demux.sockets().get(id).ok_or(NotOpen)?;
+        let (slot, _control) = self.demux.control(id).ok_or(NotOpen)?;
         slot.head.options.set_tos(tos);
         Ok(())
     }
@@ -592,7 +592,7 @@ impl Stack {
     }
 
     fn set_flag(&self, id: SocketId, flag: Flag, on: bool) -> Result<(), NotOpen> {
-        let slot = self.demux.sockets().get(id).ok_or(NotOpen)?;
+        let (slot, _control) = self.demux.control(id).ok_or(NotOpen)?;
         slot.head.options.set(flag, on);
         Ok(())
     }

@@ -28,7 +28,7 @@ impl Hash {
     }
 }
 
-use super::super::siphash::Key;
+use crate::siphash::Key;
 
 fn hash() -> impl Strategy<Value = Hash> {
     prop_oneof![

@@ -37,7 +37,7 @@ pub(super) fn sent<F: Family>(cx: &Context<'_>, kind: u8) {
     }
 }
 
-/// A message could not leave: no way back, no buffer.
+/// A message could not leave for a reason of ICMP's own: no buffer, for one.
 pub(super) fn out_error<F: Family>(cx: &Context<'_>) {
     cx.core.count(match F::VERSION {
         IpVersion::V4 => Counter::IcmpOutErrors,

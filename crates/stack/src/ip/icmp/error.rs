@@ -27,6 +27,9 @@ const TOS_MASK: u8 = 0x1c;
 pub enum IcmpError {
     /// No route to the destination.
     NetUnreachable,
+    /// IPv6: the source address means nothing behind this router (RFC 4443 section 3.1). IPv4 has no
+    /// scopes, and would say "no route".
+    BeyondScope,
     /// An `unreachable` route. ICMPv6 has no code for it and says "no route", as Linux does.
     HostUnreachable,
     /// A `prohibit` route or rule.
@@ -58,7 +61,7 @@ impl IcmpError {
     fn message_v4(self) -> IcmpHeader {
         let unreachable = |code| IcmpHeader::new(v4::DEST_UNREACH, code, 0);
         match self {
-            Self::NetUnreachable => unreachable(v4::UNREACH_NET),
+            Self::NetUnreachable | Self::BeyondScope => unreachable(v4::UNREACH_NET),
             Self::HostUnreachable => unreachable(v4::UNREACH_HOST),
             Self::Prohibited => unreachable(v4::UNREACH_PROHIBITED),
             Self::ProtocolUnreachable => unreachable(v4::UNREACH_PROTOCOL),
@@ -84,6 +87,7 @@ impl IcmpError {
         match self {
             Self::NetUnreachable | Self::HostUnreachable => unreachable(v6::UNREACH_NO_ROUTE),
             Self::Prohibited => unreachable(v6::UNREACH_PROHIBITED),
+            Self::BeyondScope => unreachable(v6::UNREACH_BEYOND_SCOPE),
             Self::ProtocolUnreachable => {
                 IcmpHeader::new(v6::PARAMETER_PROBLEM, v6::PARAM_NEXT_HEADER, protocol_at)
             }
@@ -129,9 +133,9 @@ pub(crate) fn send_error<F: Family>(cx: &mut Context<'_>, about: &Packet, error:
     if about.iif != LOOPBACK && !limit::may_send::<F>(cx, F::src(about), &header) {
         return;
     }
-    match route_back::<F>(cx, about) {
-        Ok(route) => send_quoting::<F>(cx, &header, about, &route),
-        Err(_) => count::out_error::<F>(cx),
+    // Routing counts what it does not find; ICMP's own errors are others (RFC 4293).
+    if let Ok(route) = route_back::<F>(cx, about) {
+        send_quoting::<F>(cx, &header, about, &route);
     }
 }
 

@@ -4,11 +4,10 @@
 //! (the generic cell rate algorithm), so that a core takes a token with one compare-and-swap and a
 //! bucket that nobody has touched for a while needs no refilling.
 
-use core::hash::Hash;
+use core::hash::{BuildHasher as _, Hash};
 use core::net::IpAddr;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use core::time::Duration;
-use std::hash::{DefaultHasher, Hasher};
 
 use forebay_sync::cache_line::CacheLine;
 
@@ -16,6 +15,7 @@ use crate::core::Context;
 use crate::counters::Counter;
 use crate::family::Family;
 use crate::packet::IpVersion;
+use crate::siphash::Key;
 use crate::sysctl::{Knob, Sysctls};
 use crate::time::Instant;
 use crate::wire::IcmpHeader;
@@ -100,7 +100,7 @@ enum Purpose {
 /// or the one that has been full for longest. A crowd of senders can at worst make the limiter
 /// forget a host, never keep another one's errors back.
 pub(crate) struct RateLimiter {
-    keys: [u64; 2],
+    key: Key,
     /// When the bucket of all messages will be full, in nanoseconds.
     global: CacheLine<AtomicU64>,
     hosts: Box<[BucketSet]>,
@@ -120,7 +120,7 @@ impl RateLimiter {
     pub(crate) fn new(seed: [u64; 2]) -> Self {
         let full_set = || CacheLine([const { AtomicU64::new(0) }; 8]);
         Self {
-            keys: seed,
+            key: Key(seed),
             global: CacheLine(AtomicU64::new(0)),
             hosts: core::iter::repeat_with(full_set).take(SETS).collect(),
         }
@@ -189,10 +189,7 @@ impl RateLimiter {
     }
 
     fn hash(&self, what: impl Hash) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        self.keys.hash(&mut hasher);
-        what.hash(&mut hasher);
-        hasher.finish()
+        self.key.hash_one(what)
     }
 }
 

@@ -48,11 +48,11 @@ pub(super) fn notify<F: Family>(cx: &mut Context<'_>, mut packet: Packet, header
     if error == SocketError::MessageTooLong {
         quoted.mtu = Some(announced_mtu::<F>(header));
     }
-    if protocol != protocol::UDP {
-        return cx.drop(packet, DropReason::IcmpNoSocket);
+    match protocol {
+        protocol::UDP if udp::receive_error::<F>(cx, &quoted, error) => cx.core.consume(packet),
+        protocol::UDP | protocol::TCP => cx.drop(packet, DropReason::IcmpNoSocket),
+        _ => cx.drop(packet, DropReason::IcmpIgnored),
     }
-    udp::receive_error::<F>(cx, &quoted, error);
-    cx.core.consume(packet);
 }
 
 /// The protocol and the flow of the quoted packet, if enough of it is there: its headers in one
@@ -115,11 +115,89 @@ fn socket_error_v6(kind: u8, code: u8) -> Option<SocketError> {
     Some(match (kind, code) {
         (v6::DEST_UNREACH, v6::UNREACH_NO_ROUTE) => SocketError::NetworkUnreachable,
         (v6::DEST_UNREACH, v6::UNREACH_PROHIBITED | 5 | 6) => SocketError::PermissionDenied,
-        (v6::DEST_UNREACH, 2 | v6::UNREACH_ADDRESS) => SocketError::HostUnreachable,
+        (v6::DEST_UNREACH, v6::UNREACH_BEYOND_SCOPE | v6::UNREACH_ADDRESS) => {
+            SocketError::HostUnreachable
+        }
         (v6::DEST_UNREACH, v6::UNREACH_PORT) => SocketError::ConnectionRefused,
         (v6::PACKET_TOO_BIG, _) => SocketError::MessageTooLong,
         (v6::TIME_EXCEEDED, _) => SocketError::HostUnreachable,
         (v6::PARAMETER_PROBLEM, _) => SocketError::ProtocolError,
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::family::{V4, V6};
+
+    fn error_of<F: Family>(kind: u8, code: u8) -> Option<SocketError> {
+        socket_error::<F>(&IcmpHeader::new(kind, code, 0))
+    }
+
+    #[test]
+    fn soft_and_hard_as_linux_has_them() {
+        let hard_v4 = [2, 3, 4, 6, 7, 8, 9, 10, 13, 14, 15];
+        for code in 0..=15 {
+            let error = error_of::<V4>(v4::DEST_UNREACH, code).expect("a code with a meaning");
+            assert_eq!(error.is_hard(), hard_v4.contains(&code), "code {code}");
+        }
+        assert_eq!(error_of::<V4>(v4::DEST_UNREACH, 16), None);
+        let hard_v6 = [1, 4, 5, 6];
+        for code in 0..=6 {
+            let error = error_of::<V6>(v6::DEST_UNREACH, code).expect("a code with a meaning");
+            assert_eq!(error.is_hard(), hard_v6.contains(&code), "code {code}");
+        }
+        assert_eq!(error_of::<V6>(v6::DEST_UNREACH, 7), None);
+        for error in [
+            error_of::<V4>(v4::TIME_EXCEEDED, 0),
+            error_of::<V6>(v6::TIME_EXCEEDED, 0),
+        ] {
+            assert_eq!(error, Some(SocketError::HostUnreachable));
+        }
+        for error in [
+            error_of::<V4>(v4::PARAMETER_PROBLEM, 0),
+            error_of::<V6>(v6::PARAMETER_PROBLEM, 1),
+        ] {
+            assert_eq!(error, Some(SocketError::ProtocolError));
+        }
+    }
+
+    #[test]
+    fn a_quote_names_the_flow_from_our_side() {
+        let quote = [
+            0x45, 0, 0, 36, 0, 1, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 1, 0, 2, // IPv4
+            0x9c, 0x40, 0, 53, 0, 16, 0, 0, // UDP
+        ];
+        let (protocol, quoted) = parse_quote::<V4>(&quote, 3).expect("a whole quote");
+        assert_eq!(protocol, protocol::UDP);
+        assert_eq!(
+            (quoted.local, quoted.local_port),
+            ([10, 0, 0, 1].into(), 40_000)
+        );
+        assert_eq!(
+            (quoted.remote, quoted.remote_port),
+            ([10, 1, 0, 2].into(), 53)
+        );
+        assert_eq!((quoted.iif, quoted.mtu), (3, None));
+    }
+
+    #[test]
+    fn a_quote_without_its_ports_names_nobody() {
+        let whole = [
+            0x46, 0, 0, 40, 0, 1, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 1, 0, 2, // IPv4
+            1, 1, 1, 0, // options
+            0x9c, 0x40, 0, 53, 0, 16, 0, 0, // UDP
+        ];
+        assert!(parse_quote::<V4>(&whole, 0).is_some());
+        for len in 0..whole.len() {
+            assert!(parse_quote::<V4>(&whole[..len], 0).is_none(), "{len} bytes");
+        }
+        for (at, byte) in [(0, 0x56), (0, 0x44), (7, 1)] {
+            let mut wrong = whole;
+            wrong[at] = byte;
+            assert!(parse_quote::<V4>(&wrong, 0).is_none(), "{byte:02x} at {at}");
+        }
+        assert!(parse_quote::<V6>(&whole, 0).is_none());
+    }
 }

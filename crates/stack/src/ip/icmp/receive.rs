@@ -8,6 +8,7 @@ use crate::drop::DropReason;
 use crate::family::Family;
 use crate::ip::destination;
 use crate::packet::{ChecksumState, IpVersion, Packet};
+use crate::segment;
 use crate::sysctl::Knob;
 use crate::wire::IcmpHeader;
 use crate::wire::icmp::{v4, v6};
@@ -15,14 +16,9 @@ use crate::wire::icmp::{v4, v6};
 /// Takes in an ICMP message for this host: whole, and its IP headers walked.
 pub(crate) fn receive<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
     count::received::<F>(cx);
-    let Some(header) = verified_header::<F>(&mut packet) else {
-        let is_short = packet.total_len() < usize::from(packet.l4_offset) + IcmpHeader::LEN;
-        let reason = if is_short {
-            DropReason::IcmpInvalid
-        } else {
-            DropReason::IcmpCsum
-        };
-        return cx.drop(packet, reason);
+    let header = match verified_header::<F>(&mut packet) {
+        Ok(header) => header,
+        Err(reason) => return cx.drop(packet, reason),
     };
     count::received_type::<F>(cx, header.kind);
     match classify::<F>(cx, &packet, &header) {
@@ -34,18 +30,22 @@ pub(crate) fn receive<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
 }
 
 /// The header, if it is there and the whole message's checksum is right.
-fn verified_header<F: Family>(packet: &mut Packet) -> Option<IcmpHeader> {
+fn verified_header<F: Family>(packet: &mut Packet) -> Result<IcmpHeader, DropReason> {
     let offset = usize::from(packet.l4_offset);
     if !packet.linearize(offset + IcmpHeader::LEN) {
-        return None;
+        return Err(DropReason::IcmpInvalid);
     }
-    // A partial checksum is one of this machine's own, not filled in yet: there was no wire that
-    // could have damaged the message.
-    if packet.checksum == ChecksumState::None && !is_checksum_valid::<F>(packet, offset) {
-        return None;
+    match packet.checksum {
+        ChecksumState::None if !is_checksum_valid::<F>(packet, offset) => {
+            return Err(DropReason::IcmpCsum);
+        }
+        // Left to the device by a sender on this machine; a reply is made from the whole one.
+        ChecksumState::Partial { .. } => segment::complete_checksum(packet),
+        ChecksumState::None | ChecksumState::Verified => {}
     }
-    let (header, _) = IcmpHeader::read_from_prefix(packet.data().get(offset..)?).ok()?;
-    Some(header)
+    let message = packet.data().get(offset..).unwrap_or_default();
+    let header = IcmpHeader::read_from_prefix(message);
+    header.map_or(Err(DropReason::IcmpInvalid), |(header, _)| Ok(header))
 }
 
 fn is_checksum_valid<F: Family>(packet: &Packet, offset: usize) -> bool {

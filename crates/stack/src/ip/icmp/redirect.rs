@@ -41,13 +41,11 @@ fn redirect_v4(cx: &mut Context<'_>, about: &Packet, gateway: Ipv4Addr) {
     if !limit::may_redirect::<V4>(cx, V4::src(about)) {
         return;
     }
-    match error::route_back::<V4>(cx, about) {
-        Ok(route) => {
-            let header = IcmpHeader::new(v4::REDIRECT, v4::REDIRECT_HOST, gateway.to_bits());
-            error::send_quoting::<V4>(cx, &header, about, &route);
-        }
-        Err(_) => count::out_error::<V4>(cx),
-    }
+    let Ok(route) = error::route_back::<V4>(cx, about) else {
+        return;
+    };
+    let header = IcmpHeader::new(v4::REDIRECT, v4::REDIRECT_HOST, gateway.to_bits());
+    error::send_quoting::<V4>(cx, &header, about, &route);
 }
 
 fn redirect_v6(cx: &mut Context<'_>, about: &Packet, target: Ipv6Addr) {
@@ -62,7 +60,7 @@ fn redirect_v6(cx: &mut Context<'_>, about: &Packet, target: Ipv6Addr) {
         return;
     }
     let Ok(route) = transmit::route_output::<V6>(cx, peer, Some(src), Some(about.iif)) else {
-        return count::out_error::<V6>(cx);
+        return;
     };
     let room = error::room_for_message::<V6>(route.mtu).saturating_sub(MessageV6::LEN);
     let quoted = about.total_len().min(room) / OPTION_UNIT * OPTION_UNIT;

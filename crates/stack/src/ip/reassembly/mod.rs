@@ -7,7 +7,7 @@
 //! that was given up: its identification can be used again at once.
 //!
 //! What waits is bounded in memory, in fragments per datagram and in time. Memory is the knob's, and
-//! never more than [`POOL_SHARE`] of the packet pool. Over it the oldest datagrams go, where Linux
+//! never more than one buffer in [`POOL_SHARE`]. Over it the oldest datagrams go, where Linux
 //! refuses new ones until old ones time out: a flood of first fragments then shortens the time that
 //! a datagram has, but does not stop reassembly for half a minute.
 
@@ -15,16 +15,11 @@ mod datagram;
 #[cfg(test)]
 mod tests;
 
-use core::hash::{Hash, Hasher};
+use core::hash::BuildHasher;
 use core::net::IpAddr;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use core::time::Duration;
 use std::collections::VecDeque;
-#[expect(
-    deprecated,
-    reason = "its replacement takes no key; SipHash-2-4 itself is what we want"
-)]
-use std::hash::SipHasher;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use forebay_sync::packet::STRIDE;
@@ -36,12 +31,12 @@ use crate::drop::DropReason;
 use crate::family::Family;
 use crate::ip::icmp::{self, IcmpError};
 use crate::packet::{IpVersion, Meta, Packet, Verdict};
+use crate::siphash;
 use crate::time::Instant;
 use crate::wire::icmp::v6::PARAM_HEADER_FIELD;
 use crate::wire::{FragmentHeader, Ipv4Header, Ipv6Header};
 
-/// Few enough that the oldest datagram of one is nearly the oldest of all, many enough that cores
-/// rarely meet.
+/// Many enough that cores rarely meet, few enough to look into each when time runs out.
 const BUCKETS: usize = 64;
 
 /// Each family's fragments hold at most one buffer in this many.
@@ -59,7 +54,7 @@ const ECN_MASK: u8 = 3;
 /// Largest IPv4 packet and largest IPv6 payload.
 const MAX_LEN: usize = 65_535;
 
-/// Reassembles an IPv4 fragment for local delivery, as Linux's `ip_defrag`. The packet that comes
+/// Reassembles an IPv4 fragment for local delivery, as Linux's `ip_defrag` does. The packet that comes
 /// back is whole; `None` if others are missing or it was dropped.
 pub(crate) fn local_in_v4(cx: &mut Context<'_>, packet: Packet) -> Option<Packet> {
     let Some(fragment) = Fragment::v4(&packet) else {
@@ -158,10 +153,13 @@ enum Problem {
 /// The incomplete datagrams of one family.
 #[derive(Debug)]
 pub(crate) struct Reassembler<F: Family> {
-    seed: [u64; 2],
+    hash_key: siphash::Key,
     buckets: [Mutex<Bucket<F>>; BUCKETS],
     /// Bytes of buffers that wait, Linux's `truesize`.
     memory: AtomicUsize,
+    /// Which bucket gives up its oldest datagram next. Going round, what goes is nearly the oldest
+    /// of all.
+    hand: AtomicUsize,
     /// No datagram expires before this, in nanoseconds. It may be earlier than need be, when what
     /// set it is complete by now.
     earliest: AtomicU64,
@@ -212,9 +210,10 @@ impl<F: Family> Reassembler<F> {
     /// Holds nothing yet. A stranger who does not know the seed can't choose who shares a bucket.
     pub(crate) fn new(seed: [u64; 2]) -> Self {
         Self {
-            seed,
+            hash_key: siphash::Key(seed),
             buckets: [const { Mutex::new(VecDeque::new()) }; BUCKETS],
             memory: AtomicUsize::new(0),
+            hand: AtomicUsize::new(0),
             earliest: AtomicU64::new(NEVER),
         }
     }
@@ -336,26 +335,25 @@ impl<F: Family> Reassembler<F> {
         }
     }
 
-    /// Gives up the oldest datagrams, those in the same bucket first and never the one of `key`
-    /// itself, until `truesize` more bytes fit. False if they never do.
+    /// Gives up old datagrams, though not that of `key`, until `truesize` more bytes fit. False if
+    /// they never do.
     fn make_room(&self, cx: &mut Context<'_>, truesize: usize, key: &Key<F::Addr>) -> bool {
         let limit = limit::<F>(cx);
-        if truesize > limit {
-            return false;
-        }
-        let own = self.bucket_of(key);
-        for index in (own..BUCKETS).chain(0..own) {
-            while self.memory.load(Relaxed) + truesize > limit {
-                let mut bucket = self.lock(index);
-                let Some(oldest) = bucket.iter().position(|waiting| waiting.key != *key) else {
-                    break;
-                };
-                let oldest = self.remove(&mut bucket, oldest);
-                drop(bucket);
-                give_up::<F>(cx, oldest, DropReason::FragLimit);
+        let mut fruitless = 0;
+        while self.memory.load(Relaxed) + truesize > limit {
+            if fruitless == BUCKETS || truesize > limit {
+                return false;
             }
+            let mut bucket = self.lock(self.hand.fetch_add(1, Relaxed) % BUCKETS);
+            let Some(oldest) = bucket.iter().position(|waiting| waiting.key != *key) else {
+                fruitless += 1;
+                continue;
+            };
+            let datagram = self.remove(&mut bucket, oldest);
+            drop(bucket);
+            give_up::<F>(cx, datagram, DropReason::FragLimit);
         }
-        self.memory.load(Relaxed) + truesize <= limit
+        true
     }
 
     /// The datagrams of a bucket that are due. Those that stay say when to come again.
@@ -382,11 +380,8 @@ impl<F: Family> Reassembler<F> {
     }
 
     fn bucket_of(&self, key: &Key<F::Addr>) -> usize {
-        #[expect(deprecated, reason = "see the import")]
-        let mut hasher = SipHasher::new_with_keys(self.seed[0], self.seed[1]);
-        key.hash(&mut hasher);
         #[expect(clippy::cast_possible_truncation, reason = "reduced below BUCKETS")]
-        let bucket = (hasher.finish() % BUCKETS as u64) as usize;
+        let bucket = (self.hash_key.hash_one(key) % BUCKETS as u64) as usize;
         bucket
     }
 

@@ -1,0 +1,32 @@
+//! The subcommands, a file each.
+
+pub(crate) mod exec;
+pub(crate) mod run;
+pub(crate) mod sysctl;
+
+mod asking;
+mod signals;
+
+use crate::daemon::Daemon;
+
+/// Lets other commands find a stack under the name that was asked for, or else under what it is
+/// doing and the process's number. Returns the name.
+///
+/// Without a name that was asked for, nobody relies on it: then a stack runs without, too, where
+/// there is no place for its socket.
+fn serve(daemon: &mut Daemon, asked: Option<&String>, doing: &str) -> anyhow::Result<String> {
+    let own = || format!("{doing}-{}", std::process::id());
+    let name = asked.cloned().unwrap_or_else(own);
+    match daemon.serve(&name) {
+        Err(error) if asked.is_none() => {
+            complain(&error.context("other commands won't find this stack"));
+        }
+        served => served?,
+    }
+    Ok(name)
+}
+
+/// Says what went wrong, with everything that led to it.
+pub(crate) fn complain(error: &anyhow::Error) {
+    eprintln!("forebay: {error:#}");
+}

@@ -1,0 +1,132 @@
+//! What a stack does about a request.
+
+use forebay::Stack;
+use forebay::interface::{Interface, InterfaceAddress, LOOPBACK};
+
+use super::protocol::{
+    Counters, Drops, Errno, Failure, Family, Link, LinkAddress, Network, Reply, Request,
+};
+
+mod failure;
+mod routing;
+
+use routing::Routing;
+
+type Result<T> = std::result::Result<T, Failure>;
+
+/// Does what is asked for. `run` names this run of the stack.
+pub(super) fn handle(stack: &Stack, run: &str, request: Request) -> Reply {
+    dispatch(stack, run, request).unwrap_or_else(Reply::Failed)
+}
+
+fn dispatch(stack: &Stack, run: &str, request: Request) -> Result<Reply> {
+    let inner = stack.inner();
+    match request {
+        Request::Sysctls => Ok(Reply::Sysctls(inner.sysctls())),
+        Request::Sysctl { name } => Ok(Reply::Value(inner.sysctl(&name)?)),
+        Request::SetSysctl { name, value } => done(inner.set_sysctl(&name, &value)?),
+        Request::Links => Ok(Reply::Links(inner.interfaces().iter().map(link).collect())),
+        Request::SetLink { dev, up, mtu } => done(set_link(stack, &dev, up, mtu)?),
+        Request::AddAddress {
+            dev,
+            address: Network { addr, len },
+        } => done(inner.add_address(ifindex(stack, &dev)?, addr, len)?),
+        Request::DeleteAddress {
+            dev,
+            address: Network { addr, len },
+        } => done(inner.remove_address(ifindex(stack, &dev)?, addr, len)?),
+        Request::Routes { family, table } => {
+            Ok(Reply::Routes(routing(stack, family).routes(table)))
+        }
+        Request::AddRoute { route, conflict } => {
+            done(routing(stack, Family::of(route.prefix.addr)).add_route(&route, conflict)?)
+        }
+        Request::DeleteRoute(selector) => {
+            done(routing(stack, Family::of(selector.prefix.addr)).delete_route(&selector)?)
+        }
+        Request::LookUp(lookup) => Ok(Reply::Path(routing::look_up(stack, &lookup)?)),
+        Request::Rules { family } => Ok(Reply::Rules(routing(stack, family).rules())),
+        Request::AddRule(rule) => done(routing(stack, rule.family).add_rule(&rule)?),
+        Request::DeleteRule(rule) => done(routing(stack, rule.family).delete_rule(&rule)?),
+        Request::Counters => Ok(Reply::Counters(counters(stack, run))),
+        Request::UdpSockets => Ok(Reply::UdpSockets(Vec::new())),
+    }
+}
+
+fn done((): ()) -> Result<Reply> {
+    Ok(Reply::Done)
+}
+
+fn routing(stack: &Stack, family: Family) -> Box<dyn Routing + '_> {
+    match family {
+        Family::Inet => Box::new(routing::FamilyRouting::new(stack, stack.inner().fib4())),
+        Family::Inet6 => Box::new(routing::FamilyRouting::new(stack, stack.inner().fib6())),
+    }
+}
+
+fn ifindex(stack: &Stack, name: &str) -> Result<u32> {
+    let found = stack.inner().interface_named(name);
+    found.map(|interface| interface.index).ok_or_else(|| {
+        let what = format!("there is no interface {name:?}; `forebay link` lists them");
+        Failure::new(Errno::ENoDev, what)
+    })
+}
+
+fn set_link(stack: &Stack, dev: &str, up: Option<bool>, mtu: Option<u32>) -> Result<()> {
+    let ifindex = ifindex(stack, dev)?;
+    if let Some(mtu) = mtu {
+        stack.inner().set_mtu(ifindex, mtu)?;
+    }
+    if let Some(up) = up {
+        stack.inner().set_interface_up(ifindex, up)?;
+    }
+    Ok(())
+}
+
+fn link(interface: &Interface) -> Link {
+    Link {
+        index: interface.index,
+        name: interface.name.clone(),
+        mtu: interface.mtu,
+        up: interface.up,
+        loopback: interface.index == LOOPBACK,
+        addresses: interface
+            .addresses
+            .iter()
+            .map(|own| address(interface, own))
+            .collect(),
+    }
+}
+
+fn address(interface: &Interface, own: &InterfaceAddress) -> LinkAddress {
+    LinkAddress {
+        network: Network {
+            addr: own.addr,
+            len: own.prefix_len,
+        },
+        broadcast: own
+            .broadcast()
+            .filter(|_| interface.index != LOOPBACK)
+            .map(Into::into),
+    }
+}
+
+fn counters(stack: &Stack, run: &str) -> Counters {
+    let snapshot = stack.inner().counters();
+    let snmp = snapshot
+        .counters()
+        .map(|(counter, value)| (counter.name().to_owned(), value));
+    let drops = snapshot.drops().map(|(reason, packets)| Drops {
+        reason: reason.name().to_owned(),
+        packets,
+        doc: reason.doc().trim().to_owned(),
+    });
+    Counters {
+        run: run.to_owned(),
+        snmp: snmp.collect(),
+        drops: drops.collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,92 @@
+//! The stack's errors, with Linux's errno and what to do.
+
+use forebay::control::InterfaceError;
+use forebay::fib::{LookupError, RouteError, RuleError, UnknownName};
+use forebay::sysctl::SysctlError;
+
+use crate::control::protocol::{Errno, Failure};
+
+impl From<SysctlError> for Failure {
+    fn from(error: SysctlError) -> Self {
+        let errno = match error {
+            SysctlError::NotFound(_) => Errno::ENoEnt,
+            SysctlError::Invalid { .. } => Errno::EInval,
+        };
+        Failure::new(errno, error)
+    }
+}
+
+impl From<InterfaceError> for Failure {
+    fn from(error: InterfaceError) -> Self {
+        let errno = match error {
+            InterfaceError::NameTaken(_) | InterfaceError::AddressExists(_) => Errno::EExist,
+            InterfaceError::NotFound => Errno::ENoDev,
+            InterfaceError::AddressNotFound(_) => Errno::EAddrNotAvail,
+            InterfaceError::BadName(_)
+            | InterfaceError::BadMtu(_)
+            | InterfaceError::BadAddress(_)
+            | InterfaceError::BadPrefix(_)
+            | InterfaceError::MtuTooSmallForIpv6(_) => Errno::EInval,
+        };
+        Failure::new(errno, error)
+    }
+}
+
+impl From<RouteError> for Failure {
+    fn from(error: RouteError) -> Self {
+        let (errno, advice) = match error {
+            RouteError::Exists => (
+                Errno::EExist,
+                "`replace` puts yours in its place, another metric beside it",
+            ),
+            RouteError::NotFound => (Errno::ESrch, "`forebay route show table all` lists them"),
+            RouteError::NoDevice => (Errno::ENoDev, "name one with `dev`"),
+            RouteError::GatewayUnreachable => {
+                (Errno::ENetUnreach, "add one, or say `onlink` with `dev`")
+            }
+            RouteError::InvalidPrefSrc => (Errno::EInval, "`forebay addr` lists those that are"),
+            RouteError::KindWithGateway | RouteError::InvalidScope | RouteError::InvalidGateway => {
+                return Failure {
+                    errno: Errno::EInval,
+                    message: error.to_string(),
+                };
+            }
+        };
+        // These texts begin with the errno's already.
+        Failure {
+            errno,
+            message: format!("{error}; {advice}"),
+        }
+    }
+}
+
+impl From<RuleError> for Failure {
+    fn from(error: RuleError) -> Self {
+        let (errno, advice) = match error {
+            RuleError::Exists => (Errno::EExist, "give yours another priority"),
+            RuleError::NotFound => (Errno::ENoEnt, "`forebay rule` lists them"),
+        };
+        Failure {
+            errno,
+            message: format!("{error}; {advice}"),
+        }
+    }
+}
+
+impl From<LookupError> for Failure {
+    fn from(error: LookupError) -> Self {
+        let (errno, what) = match error {
+            LookupError::NoRoute => (Errno::ENetUnreach, "no route matches, or a rule refuses"),
+            LookupError::Blackhole => (Errno::EInval, "a blackhole route or rule"),
+            LookupError::Unreachable => (Errno::EHostUnreach, "an unreachable route"),
+            LookupError::Prohibit => (Errno::EAccess, "a prohibit route or rule"),
+        };
+        Failure::new(errno, what)
+    }
+}
+
+impl From<UnknownName> for Failure {
+    fn from(error: UnknownName) -> Self {
+        Failure::new(Errno::EInval, error)
+    }
+}

@@ -1,0 +1,274 @@
+//! Routes and rules of one family, between the words of the protocol and the stack's types.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use forebay::Stack;
+use forebay::fib::{
+    self, Address, Fib, Prefix, Protocol, RouteKind, RouteMatch, RuleMatch, TableId,
+};
+
+use super::{Result, ifindex};
+use crate::control::protocol::{
+    Conflict, Errno, Failure, Lookup, Network, Path, Route, RouteSelector, Rule, RuleAction,
+    RuleSelector,
+};
+
+/// The routing of a family, whichever.
+pub(super) trait Routing {
+    fn routes(&self, table: Option<u32>) -> Vec<Route>;
+    fn add_route(&self, route: &Route, conflict: Conflict) -> Result<()>;
+    fn delete_route(&self, selector: &RouteSelector) -> Result<()>;
+    fn rules(&self) -> Vec<Rule>;
+    fn add_rule(&self, selector: &RuleSelector) -> Result<()>;
+    fn delete_rule(&self, selector: &RuleSelector) -> Result<()>;
+}
+
+/// The routing of one family of a stack.
+pub(super) struct FamilyRouting<'a, A: Address> {
+    stack: &'a Stack,
+    fib: &'a Fib<A>,
+}
+
+/// What the protocol needs of a family beyond what routing does.
+pub(super) trait WireAddress: Address + Into<IpAddr> {
+    fn from_ip(addr: IpAddr) -> Option<Self>;
+    /// The scope of routes to elsewhere: IPv6 has but one.
+    const UNICAST_SCOPE: Option<fib::Scope>;
+}
+
+impl WireAddress for Ipv4Addr {
+    const UNICAST_SCOPE: Option<fib::Scope> = None;
+
+    fn from_ip(addr: IpAddr) -> Option<Self> {
+        match addr {
+            IpAddr::V4(addr) => Some(addr),
+            IpAddr::V6(_) => None,
+        }
+    }
+}
+
+impl WireAddress for Ipv6Addr {
+    const UNICAST_SCOPE: Option<fib::Scope> = Some(fib::Scope::Universe);
+
+    fn from_ip(addr: IpAddr) -> Option<Self> {
+        match addr {
+            IpAddr::V6(addr) => Some(addr),
+            IpAddr::V4(_) => None,
+        }
+    }
+}
+
+impl<'a, A: WireAddress> FamilyRouting<'a, A> {
+    pub(super) fn new(stack: &'a Stack, fib: &'a Fib<A>) -> Self {
+        Self { stack, fib }
+    }
+}
+
+impl<A: WireAddress> Routing for FamilyRouting<'_, A> {
+    fn routes(&self, table: Option<u32>) -> Vec<Route> {
+        let names = InterfaceNames::of(self.stack);
+        let tables = match table {
+            Some(table) => vec![TableId(table)],
+            None => self.fib.tables(),
+        };
+        let list = |table| {
+            self.fib
+                .routes(table)
+                .into_iter()
+                .map(move |route| (table, route))
+        };
+        let routes = tables.into_iter().flat_map(list);
+        routes
+            .map(|(table, route)| to_wire(table, &route, &names))
+            .collect()
+    }
+
+    fn add_route(&self, route: &Route, conflict: Conflict) -> Result<()> {
+        let table = TableId(route.table);
+        let route = self.from_wire(route)?;
+        match conflict {
+            Conflict::Refuse => self.fib.add(table, route)?,
+            Conflict::Append => self.fib.append(table, route)?,
+            Conflict::Replace => self.fib.replace(table, route)?,
+        }
+        Ok(())
+    }
+
+    fn delete_route(&self, selector: &RouteSelector) -> Result<()> {
+        let what = RouteMatch {
+            prefix: prefix(selector.prefix)?,
+            metric: selector.metric,
+            kind: selector.kind.as_deref().map(str::parse).transpose()?,
+            gateway: selector.via.map(address).transpose()?,
+            oif: self.ifindex(selector.dev.as_deref())?,
+            pref_src: selector.src.map(address).transpose()?,
+            scope: selector.scope.as_deref().map(str::parse).transpose()?,
+            protocol: selector.protocol.map(Protocol),
+        };
+        self.fib.delete(TableId(selector.table), &what)?;
+        Ok(())
+    }
+
+    fn rules(&self) -> Vec<Rule> {
+        let names = InterfaceNames::of(self.stack);
+        let rules = self.fib.rules().into_iter();
+        let rules = rules.map(|rule| Rule {
+            priority: rule.priority,
+            from: rule.from.map(network),
+            to: rule.to.map(network),
+            iif: rule.iif.map(|ifindex| names.get(ifindex)),
+            action: match rule.action {
+                fib::RuleAction::Lookup(TableId(table)) => RuleAction::Lookup(table),
+                fib::RuleAction::Blackhole => RuleAction::Blackhole,
+                fib::RuleAction::Unreachable => RuleAction::Unreachable,
+                fib::RuleAction::Prohibit => RuleAction::Prohibit,
+            },
+        });
+        rules.collect()
+    }
+
+    fn add_rule(&self, selector: &RuleSelector) -> Result<()> {
+        let priority = selector.priority;
+        let rule = fib::Rule {
+            priority: priority.unwrap_or_else(|| self.fib.unspecified_rule_priority()),
+            from: selector.from.map(prefix).transpose()?,
+            to: selector.to.map(prefix).transpose()?,
+            iif: self.ifindex(selector.iif.as_deref())?,
+            action: selector
+                .action
+                .map_or(fib::RuleAction::Lookup(TableId::MAIN), action),
+        };
+        self.fib.add_rule(rule)?;
+        Ok(())
+    }
+
+    fn delete_rule(&self, selector: &RuleSelector) -> Result<()> {
+        let what = RuleMatch {
+            priority: selector.priority,
+            from: selector.from.map(prefix).transpose()?,
+            to: selector.to.map(prefix).transpose()?,
+            iif: self.ifindex(selector.iif.as_deref())?,
+            action: selector.action.map(action),
+        };
+        self.fib.delete_rule(&what)?;
+        Ok(())
+    }
+}
+
+impl<A: WireAddress> FamilyRouting<'_, A> {
+    fn from_wire(&self, route: &Route) -> Result<fib::Route<A>> {
+        let kind: RouteKind = route.kind.parse()?;
+        let usual = fib::Route::new(kind, prefix(route.prefix)?);
+        let usual = match route.via {
+            Some(gateway) => usual.via(address(gateway)?),
+            None => usual,
+        };
+        let scope = match &route.scope {
+            Some(scope) => scope.parse()?,
+            None => A::UNICAST_SCOPE.unwrap_or(usual.scope),
+        };
+        Ok(fib::Route {
+            metric: route.metric.unwrap_or(usual.metric),
+            oif: self.ifindex(route.dev.as_deref())?,
+            pref_src: route.src.map(address).transpose()?,
+            scope,
+            protocol: Protocol(route.protocol),
+            mtu: route.mtu,
+            onlink: route.onlink,
+            ..usual
+        })
+    }
+
+    fn ifindex(&self, name: Option<&str>) -> Result<Option<u32>> {
+        name.map(|name| ifindex(self.stack, name)).transpose()
+    }
+}
+
+/// The way that a packet would take now.
+pub(super) fn look_up(stack: &Stack, lookup: &Lookup) -> Result<Path> {
+    let ifindex =
+        |name: &Option<String>| name.as_deref().map(|name| ifindex(stack, name)).transpose();
+    let (iif, oif) = (ifindex(&lookup.iif)?, ifindex(&lookup.oif)?);
+    let found = stack
+        .inner()
+        .look_up_route(lookup.to, lookup.from, iif, oif)?;
+    let names = InterfaceNames::of(stack);
+    Ok(Path {
+        kind: found.kind.to_string(),
+        via: found.gateway,
+        dev: found.oif.map(|oif| names.get(oif)),
+        src: found.src,
+        mtu: found.mtu,
+    })
+}
+
+fn to_wire<A: WireAddress>(table: TableId, route: &fib::Route<A>, names: &InterfaceNames) -> Route {
+    Route {
+        table: table.0,
+        kind: route.kind.to_string(),
+        prefix: network(route.prefix),
+        via: route.gateway.map(Into::into),
+        dev: route.oif.map(|oif| names.get(oif)),
+        src: route.pref_src.map(Into::into),
+        metric: Some(route.metric),
+        scope: Some(route.scope.to_string()),
+        protocol: route.protocol.0,
+        mtu: route.mtu,
+        onlink: route.onlink,
+    }
+}
+
+fn network<A: WireAddress>(prefix: Prefix<A>) -> Network {
+    Network {
+        addr: prefix.addr().into(),
+        len: prefix.len(),
+    }
+}
+
+fn prefix<A: WireAddress>(network: Network) -> Result<Prefix<A>> {
+    let addr: A = address(network.addr)?;
+    let prefix =
+        Prefix::new(addr, network.len).map_err(|error| Failure::new(Errno::EInval, error))?;
+    if prefix.addr() != addr {
+        let what = format!(
+            "{addr}/{} has bits set behind its length; the prefix is {prefix}",
+            network.len
+        );
+        return Err(Failure::new(Errno::EInval, what));
+    }
+    Ok(prefix)
+}
+
+fn address<A: WireAddress>(addr: IpAddr) -> Result<A> {
+    let what = || format!("{addr} is of the other family than the rest");
+    A::from_ip(addr).ok_or_else(|| Failure::new(Errno::EInval, what()))
+}
+
+fn action(action: RuleAction) -> fib::RuleAction {
+    match action {
+        RuleAction::Lookup(table) => fib::RuleAction::Lookup(TableId(table)),
+        RuleAction::Blackhole => fib::RuleAction::Blackhole,
+        RuleAction::Unreachable => fib::RuleAction::Unreachable,
+        RuleAction::Prohibit => fib::RuleAction::Prohibit,
+    }
+}
+
+/// What people call the interfaces at this moment.
+struct InterfaceNames(Vec<(u32, String)>);
+
+impl InterfaceNames {
+    fn of(stack: &Stack) -> Self {
+        let interfaces = stack.inner().interfaces().into_iter();
+        Self(
+            interfaces
+                .map(|interface| (interface.index, interface.name))
+                .collect(),
+        )
+    }
+
+    /// iproute2 calls an interface that is gone by its index, too.
+    fn get(&self, ifindex: u32) -> String {
+        let found = self.0.iter().find(|(index, _)| *index == ifindex);
+        found.map_or_else(|| format!("if{ifindex}"), |(_, name)| name.clone())
+    }
+}

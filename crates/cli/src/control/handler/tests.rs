@@ -1,0 +1,1 @@
+//! Requests on a stack, without a socket.

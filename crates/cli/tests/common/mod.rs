@@ -1,0 +1,41 @@
+//! What the tests of the command share.
+
+// Each test binary uses its own part of this.
+#![allow(dead_code)]
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// The command under test, with a place of its own for control sockets.
+pub(crate) fn forebay(dir: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command.env("FOREBAY_RUNTIME_DIR", runtime_dir(dir));
+    command
+}
+
+/// Where its control sockets are.
+pub(crate) fn runtime_dir(dir: &Path) -> PathBuf {
+    dir.join("run")
+}
+
+/// Lets a test pass over what this machine does not permit, but not where that is demanded: says
+/// whether `forebay exec` failed before its command ran.
+pub(crate) fn is_refused(output: &Output) -> bool {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let is_about_permission = ["private network", "/dev/net/tun"]
+        .iter()
+        .any(|what| errors.contains(what));
+    let is_refused = output.status.code() == Some(125) && is_about_permission;
+    if is_refused {
+        let demanded = env::var_os("FOREBAY_REQUIRE_NET").is_some_and(|value| value == "1");
+        assert!(!demanded, "{errors}");
+        eprintln!("not tested: {errors}");
+    }
+    is_refused
+}
+
+/// An example of the repository.
+pub(crate) fn example(name: &str) -> String {
+    format!("{}/../../examples/{name}", env!("CARGO_MANIFEST_DIR"))
+}
