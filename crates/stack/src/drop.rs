@@ -1,7 +1,7 @@
 //! Why a packet ended here: a variant, a line of documentation, a counter.
 //!
 //! The names follow Linux's `skb_drop_reason` where it has one. A packet is dropped in one place
-//! ([`crate::core::Local::drop`]), with one reason, which counts itself and the SNMP counters that
+//! (`Local::drop`), with one reason, which counts itself and the SNMP counters that
 //! Linux counts for it.
 
 use crate::counters::{Counter, Counter as C};

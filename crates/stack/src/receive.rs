@@ -3,7 +3,7 @@
 //! A batch goes through the stages together: each stage looks at every packet before the next
 //! stage begins, so that the memory which one packet needs is fetched while another is looked at.
 //! A stage decides and writes its [`Verdict`] on the packet; nothing happens to anything else until
-//! [`act`], which goes through the batch in the order of arrival. That is why the size of a batch
+//! `act`, which goes through the batch in the order of arrival. That is why the size of a batch
 //! never shows in what comes out.
 //!
 //! ```text

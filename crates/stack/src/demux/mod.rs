@@ -1,8 +1,8 @@
 //! Which socket a packet is for.
 //!
-//! Connected sockets are found by all four addresses and ports in the [established](established)
-//! table, without a lock; others by their local address and port in the [bind table](bound). The
-//! ordinary lookup asks one, then the other; the [early](early) look asks the first alone.
+//! Connected sockets are found by all four addresses and ports in the `established` table, without
+//! a lock; others by their local address and port in the bind table, `bound`. The ordinary lookup
+//! asks one, then the other; the `early` look asks the first alone.
 //!
 //! # A socket that moves is never out of sight
 //!
@@ -37,8 +37,8 @@ use self::bound::{Binding, Bound, InUse};
 use self::established::Established;
 use self::flow::{Flow, KeySet};
 use self::row::{Class, Listener};
-use crate::packet::Packet;
 use crate::siphash::Key;
+use crate::packet::Packet;
 use crate::socket::{Control, Mode, Slot, SocketError, SocketId, Sockets, Status, lock};
 use crate::udp::queue::{Refusal, SocketMemory};
 use crate::wire::protocol;
