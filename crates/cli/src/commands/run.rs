@@ -1,5 +1,6 @@
 //! `forebay run`: route and serve, and say each second what happens.
 
+use std::collections::BTreeSet;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -53,6 +54,10 @@ pub(crate) struct RunArgs {
     duration: Option<Duration>,
 
     /// Print JSON: an object a second, and one with the whole at the end
+    ///
+    /// Each has the keys `event` ("second" or "summary"), `seconds` (how long it was), `packets`,
+    /// `bytes`, `forwarded`, `delivered`, `dropped`, `drops` (by reason), and for generated
+    /// traffic `traffic` (what the hosts at the far ends sent, and what they and the sockets got).
     #[arg(long)]
     json: bool,
 }
@@ -109,7 +114,7 @@ fn follow(
     let start = Instant::now();
     let end = duration.and_then(|duration| start.checked_add(duration));
     let (mut last, mut last_totals) = (start, None);
-    let mut failures = 0;
+    let mut failed = BTreeSet::new();
     loop {
         let next = last + INTERVAL;
         let until = end.map_or(next, |end| end.min(next));
@@ -120,9 +125,10 @@ fn follow(
         }
         let (now, totals) = (Instant::now(), daemon.totals());
         status.line(&totals.since(last_totals.as_ref(), now - last))?;
-        for (name, error) in daemon.failures().iter().skip(failures) {
-            eprintln!("forebay: {name} is down: {error}");
-            failures += 1;
+        for (name, error) in daemon.failures() {
+            if failed.insert(name.clone()) {
+                eprintln!("forebay: {name} is down: {error}");
+            }
         }
         (last, last_totals) = (next.max(now - INTERVAL / 2), Some(totals));
     }
