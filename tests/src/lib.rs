@@ -9,7 +9,10 @@
 //! ```
 
 #![forbid(unsafe_code)]
+#![allow(clippy::panic, reason = "a scenario that cannot go on panics")]
 
+pub mod kernel;
+pub mod lab;
 pub mod packets;
 mod rig;
 

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
+use forebay::device::Device;
 use forebay_stack::core::Core;
 use forebay_stack::counters::{Counter, Snapshot};
 use forebay_stack::drop::DropReason;
@@ -185,6 +186,25 @@ impl Rig {
         self.poll();
     }
 
+    /// A device's turn: what it has comes in by an interface, up to 64 frames, and what waits there
+    /// is sent. Returns how many frames came in.
+    pub fn turn(&mut self, interface: &str, device: &mut dyn Device) -> usize {
+        let mut queue = PacketQueue::new();
+        let taken = device
+            .receive(self.now, self.core.cache(), &mut queue, 64)
+            .expect("a device that is not gone");
+        self.receive(interface, &mut queue);
+        let waiting = self.stack.transmit_queue(self.ifindex(interface));
+        waiting.expect("an interface of the rig").take(&mut queue);
+        device
+            .transmit(self.now, &mut queue, self.core.cache())
+            .expect("a device that is not gone");
+        while let Some(unsent) = queue.pop() {
+            self.core.cache().free(unsent);
+        }
+        taken
+    }
+
     /// What the stack has sent out of an interface since it was last asked.
     pub fn output(&mut self, interface: &str) -> Vec<Vec<u8>> {
         self.output_with_meta(interface)
@@ -196,8 +216,8 @@ impl Rig {
     /// The same, with what a device would be told.
     pub fn output_with_meta(&mut self, interface: &str) -> Vec<(Vec<u8>, Meta)> {
         let mut queue = PacketQueue::new();
-        self.stack
-            .take_transmit(self.ifindex(interface), &mut queue);
+        let waiting = self.stack.transmit_queue(self.ifindex(interface));
+        waiting.expect("an interface of the rig").take(&mut queue);
         let mut output = Vec::new();
         while let Some(packet) = queue.pop() {
             output.push((packet.chunks().flatten().copied().collect(), *packet));

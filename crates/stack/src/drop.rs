@@ -1,7 +1,7 @@
 //! Why a packet ended here: a variant, a line of documentation, a counter.
 //!
 //! The names follow Linux's `skb_drop_reason` where it has one. A packet is dropped in one place
-//! ([`crate::core::Local::drop`]), with one reason, which counts itself and the SNMP counters that
+//! (`Local::drop`), with one reason, which counts itself and the SNMP counters that
 //! Linux counts for it.
 
 use crate::counters::{Counter, Counter as C};
@@ -43,9 +43,9 @@ macro_rules! reasons {
 reasons! {
     /// The frame's version nibble is neither 4 nor 6.
     NotIp, [], [];
-    /// Shorter than an IP header, or than the length the header claims.
+    /// Shorter than the length that its header claims.
     PktTooSmall, [IpExtInTruncatedPkts], [Ip6InTruncatedPkts];
-    /// The IP header contradicts itself: header length, total length.
+    /// The IP header is cut off, or contradicts itself: header length, total length.
     IpInHdr, [IpInHdrErrors], [Ip6InHdrErrors];
     /// The IPv4 header checksum is wrong.
     IpCsum, [IpInHdrErrors, IpExtInCsumErrors], [];
@@ -105,7 +105,7 @@ reasons! {
     /// An ICMP message too short for its type.
     IcmpInvalid, [IcmpInErrors], [Icmp6InErrors];
     /// An ICMP error whose quote names no socket of ours.
-    IcmpNoSocket, [], [];
+    IcmpNoSocket, [IcmpInErrors], [Icmp6InErrors];
     /// An echo request that a knob says not to answer.
     IcmpEchoIgnored, [], [];
     /// An ICMP message to a broadcast or multicast address, where only requests may go, and those
@@ -113,7 +113,7 @@ reasons! {
     IcmpBroadcast, [IcmpInErrors], [];
     /// An ICMP type that nobody has defined.
     IcmpUnknownType, [IcmpInErrors], [];
-    /// An ICMP type that needs no action here.
+    /// An ICMP type, or an error about a protocol, that needs no action here.
     IcmpIgnored, [], [];
     /// An ICMP request whose answer may not go back, or has no way back.
     IcmpNoReply, [], [];

@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use forebay_sync::cache_line::CacheLine;
+use forebay_sync::prefetch::prefetch_read;
 use forebay_sync::rcu::{Domain, Ticket};
 use forebay_sync::segments::Segments;
 
@@ -174,6 +175,13 @@ impl Slot {
 
     pub(crate) fn key_set(&self, which: usize) -> &KeySet {
         &self.keys[which & 1]
+    }
+
+    /// Fetches the lines that a delivery will touch, while other packets are looked at.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        prefetch_read(&self.head);
+        self.queue.prefetch();
     }
 
     /// Whether the socket `id` takes datagrams of a flow that came in by `iif`. Certain only under
@@ -370,5 +378,60 @@ impl Options {
         let _ = self
             .0
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, put);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_rests_while_anybody_may_look_at_it() {
+        let domain = Domain::new();
+        let sockets = Sockets::new(&domain);
+        let reader = domain.reader();
+        let (first, slot) = sockets.open().expect("a slot");
+        let guard = reader.guard();
+        sockets.close(slot);
+        sockets.rest(first.slot);
+        assert!(sockets.get(first).is_none());
+        let (second, _) = sockets.open().expect("a slot");
+        assert_ne!(second.slot, first.slot);
+        drop(guard);
+        let (third, _) = sockets.open().expect("a slot");
+        assert_eq!(third.slot, first.slot);
+        assert_ne!(third, first);
+        assert!(sockets.get(first).is_none() && sockets.get(third).is_some());
+        let open: Vec<_> = sockets.iter().map(|(id, _)| id).collect();
+        assert_eq!(open, [third, second]);
+    }
+
+    #[test]
+    fn a_status_is_one_word() {
+        for mode in [Mode::Closed, Mode::Open, Mode::Bound, Mode::Connected] {
+            for (generation, keys) in [(0, 0), (1, 1), (u32::MAX, 1)] {
+                let status = Status {
+                    generation,
+                    mode,
+                    keys,
+                };
+                assert_eq!(Status::unpack(status.pack()), status);
+            }
+        }
+    }
+
+    #[test]
+    fn options_do_not_disturb_each_other() {
+        let options = Options::default();
+        options.set(Flag::Inet6, true);
+        options.set_ttl(Some(255));
+        options.set_tos(0xb8);
+        options.set(Flag::Broadcast, true);
+        options.set_ttl(Some(1));
+        options.set(Flag::Broadcast, false);
+        assert_eq!((options.ttl(), options.tos()), (Some(1), 0xb8));
+        assert!(options.has(Flag::Inet6) && !options.has(Flag::Broadcast));
+        options.set_ttl(None);
+        assert_eq!((options.ttl(), options.tos()), (None, 0xb8));
     }
 }

@@ -6,6 +6,7 @@ use forebay_stack::counters::Counter;
 use forebay_stack::drop::DropReason;
 use forebay_stack::fib::{Prefix, Route, RouteKind, Rule, RuleAction, TableId};
 use forebay_stack::interface::LOOPBACK;
+use forebay_stack::transmit::SendError;
 use forebay_stack::udp::{BindError, ConnectError};
 use forebay_tests::{Rig, V4, V6, packets};
 
@@ -308,4 +309,67 @@ fn broadcasts_go_to_every_socket_that_wants_them() {
         assert!(rig.output("tun0").is_empty());
         assert_eq!(rig.buffers_in_use(), 0);
     });
+}
+
+#[test]
+fn a_socket_bound_to_mapped_addresses_is_an_ipv4_one() {
+    let mut rig = Rig::new();
+    let id = open(&rig, V6::OWN.into());
+    rig.stack
+        .udp_bind(id, "[::ffff:0.0.0.0]:53".parse().unwrap())
+        .expect("free");
+    let now = rig.now();
+    let six = SocketAddr::new(V6::PEER.into(), 1000);
+    let refused = Err(ConnectError::Network(SendError::NetworkUnreachable));
+    assert_eq!(rig.stack.udp_connect(now, id, six), refused);
+    connect(&rig, id, V4::PEER.to_ipv6_mapped().into(), 1000);
+    assert_eq!(rig.stack.udp_connect(now, id, six), refused);
+    assert!(rig.stack.udp_send(now, id, b"x", Some(six)).is_err());
+    rig.stack.udp_disconnect(id).expect("open");
+    datagram(
+        &mut rig,
+        V6::PEER.into(),
+        V6::OWN.into(),
+        (1000, 53),
+        b"six",
+    );
+    datagram(
+        &mut rig,
+        V4::PEER.into(),
+        V4::OWN.into(),
+        (1000, 53),
+        b"four",
+    );
+    assert_eq!(drain(&rig, id), [b"four"]);
+}
+
+#[test]
+fn what_a_socket_did_not_choose_it_gives_up_when_it_disconnects() {
+    let mut rig = Rig::new();
+    for (own, peer) in pairs() {
+        // Neither address nor port.
+        let id = open(&rig, own);
+        connect(&rig, id, peer, 1000);
+        let local = rig.stack.udp_local_addr(id).expect("open");
+        assert_eq!(local.ip(), own);
+        rig.stack.udp_disconnect(id).expect("open");
+        let gone = rig.stack.udp_local_addr(id).expect("open");
+        assert_eq!(gone, SocketAddr::new(wildcard(own), 0));
+        datagram(&mut rig, peer, own, (1000, local.port()), b"late");
+        assert!(drain(&rig, id).is_empty());
+        connect(&rig, id, peer, 1000);
+        let port = rig.stack.udp_local_addr(id).expect("open").port();
+        datagram(&mut rig, peer, own, (1000, port), b"again");
+        assert_eq!(drain(&rig, id), [b"again"]);
+        // The port, not the address; connected anew, the address stays.
+        let id = bound(&rig, wildcard(own), 53);
+        for port in [1000, 1001] {
+            connect(&rig, id, peer, port);
+            assert_eq!(rig.stack.udp_local_addr(id), Ok((own, 53).into()));
+        }
+        rig.stack.udp_disconnect(id).expect("open");
+        assert_eq!(rig.stack.udp_local_addr(id), Ok((wildcard(own), 53).into()));
+        assert_eq!(rig.stack.udp_peer_addr(id), Ok(None));
+        rig.stack.udp_close(id).expect("open");
+    }
 }

@@ -67,7 +67,7 @@ pub(crate) fn run(args: &NstatArgs) -> anyhow::Result<ExitCode> {
 
 fn obey(args: &NstatArgs) -> Result<(), CommandError> {
     let mut client = args.asking.client()?;
-    let path = client.file("nstat");
+    let path = client.history();
     // Opened first, so that two commands at a time don't both tell the same increments.
     let needs_history = !args.absolute || !args.noupdate;
     let mut history = match needs_history {

@@ -127,9 +127,9 @@ impl Client {
         }
     }
 
-    /// Where to keep something about this stack until the next command.
-    pub(crate) fn file(&self, kind: &str) -> PathBuf {
-        self.directory.file(&self.stack, kind)
+    /// Where `nstat` keeps what it has shown of this stack.
+    pub(crate) fn history(&self) -> PathBuf {
+        self.directory.history(&self.stack)
     }
 
     /// Has something done.

@@ -68,7 +68,7 @@ fn ifindex(stack: &Stack, name: &str) -> Result<u32> {
     let found = stack.inner().interface_named(name);
     found.map(|interface| interface.index).ok_or_else(|| {
         let what = format!("there is no interface {name:?}; `forebay link` lists them");
-        Failure::new(Errno::ENoDev, what)
+        Failure::new(Errno::NoDev, what)
     })
 }
 

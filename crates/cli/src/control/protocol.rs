@@ -157,38 +157,49 @@ impl Failure {
 
 /// The errors that Linux would return, by name, for programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "UPPERCASE")]
 pub(crate) enum Errno {
-    ENoEnt,
-    ESrch,
-    EAgain,
-    EAccess,
-    EExist,
-    ENoDev,
-    EInval,
-    EMsgSize,
-    EProtoNoSupport,
-    EAddrNotAvail,
-    ENetUnreach,
-    EHostUnreach,
+    #[serde(rename = "ENOENT")]
+    NoEnt,
+    #[serde(rename = "ESRCH")]
+    Srch,
+    #[serde(rename = "EAGAIN")]
+    Again,
+    #[serde(rename = "EACCES")]
+    Access,
+    #[serde(rename = "EEXIST")]
+    Exist,
+    #[serde(rename = "ENODEV")]
+    NoDev,
+    #[serde(rename = "EINVAL")]
+    Inval,
+    #[serde(rename = "EMSGSIZE")]
+    MsgSize,
+    #[serde(rename = "EPROTONOSUPPORT")]
+    ProtoNoSupport,
+    #[serde(rename = "EADDRNOTAVAIL")]
+    AddrNotAvail,
+    #[serde(rename = "ENETUNREACH")]
+    NetUnreach,
+    #[serde(rename = "EHOSTUNREACH")]
+    HostUnreach,
 }
 
 impl Errno {
     /// What perror(3) says.
     pub(crate) const fn text(self) -> &'static str {
         match self {
-            Self::ENoEnt => "No such file or directory",
-            Self::ESrch => "No such process",
-            Self::EAgain => "Resource temporarily unavailable",
-            Self::EAccess => "Permission denied",
-            Self::EExist => "File exists",
-            Self::ENoDev => "No such device",
-            Self::EInval => "Invalid argument",
-            Self::EMsgSize => "Message too long",
-            Self::EProtoNoSupport => "Protocol not supported",
-            Self::EAddrNotAvail => "Cannot assign requested address",
-            Self::ENetUnreach => "Network is unreachable",
-            Self::EHostUnreach => "No route to host",
+            Self::NoEnt => "No such file or directory",
+            Self::Srch => "No such process",
+            Self::Again => "Resource temporarily unavailable",
+            Self::Access => "Permission denied",
+            Self::Exist => "File exists",
+            Self::NoDev => "No such device",
+            Self::Inval => "Invalid argument",
+            Self::MsgSize => "Message too long",
+            Self::ProtoNoSupport => "Protocol not supported",
+            Self::AddrNotAvail => "Cannot assign requested address",
+            Self::NetUnreach => "Network is unreachable",
+            Self::HostUnreach => "No route to host",
         }
     }
 }

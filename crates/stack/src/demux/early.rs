@@ -34,6 +34,9 @@ pub(crate) fn look<F: Family>(cx: &mut Context<'_>, packet: &mut Packet) {
         return;
     };
     packet.socket = Some(hit.id);
+    if let Some(slot) = demux.sockets.slot(hit.id.slot) {
+        slot.prefetch();
+    }
     let is_known = |stamp| hit.keys.input_route.load(Ordering::Relaxed) == stamp;
     if input_route::<F>(cx, packet.iif).is_some_and(is_known) {
         packet.verdict = Verdict::Deliver;

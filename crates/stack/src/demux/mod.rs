@@ -1,8 +1,8 @@
 //! Which socket a packet is for.
 //!
-//! Connected sockets are found by all four addresses and ports in the [established](established)
-//! table, without a lock; others by their local address and port in the [bind table](bound). The
-//! ordinary lookup asks one, then the other; the [early](early) look asks the first alone.
+//! Connected sockets are found by all four addresses and ports in the `established` table, without
+//! a lock; others by their local address and port in the bind table, `bound`. The ordinary lookup
+//! asks one, then the other; the `early` look asks the first alone.
 //!
 //! # A socket that moves is never out of sight
 //!
@@ -37,8 +37,8 @@ use self::bound::{Binding, Bound, InUse};
 use self::established::Established;
 use self::flow::{Flow, KeySet};
 use self::row::{Class, Listener};
-use crate::packet::Packet;
 use crate::siphash::Key;
+use crate::packet::Packet;
 use crate::socket::{Control, Mode, Slot, SocketError, SocketId, Sockets, Status, lock};
 use crate::udp::queue::{Refusal, SocketMemory};
 use crate::wire::protocol;
@@ -54,6 +54,8 @@ pub struct Demux {
     moves: CacheLine<AtomicU64>,
     memory: SocketMemory,
     early_key: StaticKey,
+    /// How many ephemeral ports were looked for.
+    ephemeral: AtomicU64,
 }
 
 /// Where a socket is.
@@ -78,6 +80,7 @@ impl Demux {
             moves: CacheLine::default(),
             memory: SocketMemory::new(socket_memory),
             early_key: StaticKey::new(),
+            ephemeral: AtomicU64::new(0),
         }
     }
 
@@ -254,7 +257,8 @@ impl Demux {
                     .bind(binding, id)
                     .inspect_err(|InUse| slot.set_status(status))?;
             }
-            Bind::Ephemeral { range, start } => {
+            Bind::Ephemeral { range } => {
+                let start = self.ephemeral_start();
                 self.bound
                     .bind_ephemeral(binding, id, range, start, place)?;
             }
@@ -385,6 +389,13 @@ impl Demux {
         self.bound.remove(&from.binding, id, from.peer.is_some());
     }
 
+    /// Where to begin to look for a free port: nobody who has seen others can tell (RFC 6056), for
+    /// the key is secret.
+    fn ephemeral_start(&self) -> u32 {
+        let nth = self.ephemeral.fetch_add(1, Ordering::Relaxed);
+        self.key.hash([nth], 0, 0) as u32
+    }
+
     fn hash_of(&self, word: u32) -> u64 {
         let (index, keys) = unpack_word(word);
         let slot = self.sockets.slot(index);
@@ -398,7 +409,7 @@ pub(crate) enum Bind {
     /// It is given.
     Port,
     /// The first free one of the range (first and last), from a random start on.
-    Ephemeral { range: (u16, u16), start: u32 },
+    Ephemeral { range: (u16, u16) },
     /// It needs none: it takes every address and every port that no other socket does.
     Any,
 }

@@ -9,7 +9,7 @@ use super::{fragment, options};
 use crate::core::Context;
 use crate::drop::DropReason;
 use crate::family::Family;
-use crate::fib::NextHop;
+use crate::fib::{Address, NextHop};
 use crate::interface::Interface;
 use crate::packet::{GsoKind, IpVersion, Packet};
 use crate::sysctl::ConfKnob;
@@ -33,6 +33,9 @@ pub(crate) fn forward<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
         return cx.drop(packet, DropReason::DevReady);
     };
     if !is_forwardable::<F>(&packet) {
+        if is_beyond_scope::<F>(&packet) {
+            icmp::send_error::<F>(cx, &packet, IcmpError::BeyondScope);
+        }
         return cx.drop(packet, DropReason::NotForwardable);
     }
     if F::hop_limit(&packet) <= 1 {
@@ -66,7 +69,7 @@ pub(crate) fn forward<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
     }
 }
 
-/// Sources that have no meaning behind the next router (RFC 4291 sections 2.5.2, 2.5.6; IPv4's are
+/// Addresses that have no meaning behind the next router (RFC 4291 sections 2.5.2, 2.5.6; IPv4's are
 /// martians and never come this far).
 fn is_forwardable<F: Family>(packet: &Packet) -> bool {
     match (F::src(packet).into(), F::dst(packet).into()) {
@@ -75,6 +78,12 @@ fn is_forwardable<F: Family>(packet: &Packet) -> bool {
         }
         _ => true,
     }
+}
+
+/// Whether a neighbour sent this to somebody further away by an address that means nothing there; it
+/// is told to take another (RFC 4007 section 9, RFC 4443 section 3.1).
+fn is_beyond_scope<F: Family>(packet: &Packet) -> bool {
+    F::src(packet).is_on_link_by_definition() && !F::dst(packet).is_on_link_by_definition()
 }
 
 pub(crate) fn path_mtu<A>(next_hop: &NextHop<A>, interface: &Interface) -> u32 {

@@ -9,6 +9,7 @@ use core::task::Waker;
 use std::sync::{Mutex, MutexGuard};
 
 use forebay_sync::cache_line::CacheLine;
+use forebay_sync::prefetch::prefetch_read;
 
 use crate::packet::{Packet, PacketQueue};
 use crate::socket::{SocketError, lock};
@@ -139,6 +140,12 @@ struct Reader {
 }
 
 impl ReceiveQueue {
+    /// Fetches the line that [`push`](Self::push) will write.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        prefetch_read(&self.producers);
+    }
+
     /// Puts a datagram at the end, if `is_right` still says so under the lock.
     ///
     /// # Errors

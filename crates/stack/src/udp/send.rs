@@ -116,6 +116,9 @@ fn send(
     if from.1 == 0 || (own_port != 0 && from.1 != own_port) {
         return Err(SendError::InvalidArgument.into());
     }
+    if !from.0.is_unspecified() && from.0.is_ipv4() != to.0.is_ipv4() {
+        return Err(SendError::NetworkUnreachable.into());
+    }
     if from.0 != own_addr && !may_be_local(cx, slot, from.0) {
         return Err(SendError::AddressNotAvailable.into());
     }

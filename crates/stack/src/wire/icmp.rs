@@ -119,6 +119,8 @@ pub mod v6 {
     pub const UNREACH_NO_ROUTE: u8 = 0;
     /// Code of unreachable: administratively prohibited.
     pub const UNREACH_PROHIBITED: u8 = 1;
+    /// Code of unreachable: beyond the scope of the source address.
+    pub const UNREACH_BEYOND_SCOPE: u8 = 2;
     /// Code of unreachable: address.
     pub const UNREACH_ADDRESS: u8 = 3;
     /// Code of unreachable: port.

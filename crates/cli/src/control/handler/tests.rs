@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::control::protocol::{
     Conflict, Lookup, Route, RouteSelector, Rule, RuleAction, RuleSelector,
@@ -125,14 +127,14 @@ fn routes_are_added_listed_and_deleted_in_both_families() {
         assert_eq!(added.scope.as_deref(), Some("global"));
         assert_refused(
             add(&stack, route(addr, len, via)),
-            Errno::EExist,
+            Errno::Exist,
             "`replace`",
         );
         let delete = |selector| handle(&stack, "run", Request::DeleteRoute(selector));
         assert_eq!(delete(selector(addr, len)), Reply::Done);
         assert_refused(
             delete(selector(addr, len)),
-            Errno::ESrch,
+            Errno::Srch,
             "`forebay route show table all`",
         );
         assert_eq!(routes(&stack, family), before);
@@ -149,7 +151,7 @@ fn routes_that_make_no_sense_are_refused() {
                 dev: Some("x".to_owned()),
                 ..good.clone()
             },
-            Errno::ENoDev,
+            Errno::NoDev,
             "`forebay link`",
         ),
         (
@@ -157,7 +159,7 @@ fn routes_that_make_no_sense_are_refused() {
                 kind: "x".to_owned(),
                 ..good.clone()
             },
-            Errno::EInval,
+            Errno::Inval,
             "unknown route type",
         ),
         (
@@ -165,7 +167,7 @@ fn routes_that_make_no_sense_are_refused() {
                 scope: Some("x".to_owned()),
                 ..good.clone()
             },
-            Errno::EInval,
+            Errno::Inval,
             "unknown scope",
         ),
         (
@@ -173,7 +175,7 @@ fn routes_that_make_no_sense_are_refused() {
                 via: Some(ip("10.200.0.1")),
                 ..good.clone()
             },
-            Errno::ENetUnreach,
+            Errno::NetUnreach,
             "`onlink`",
         ),
         (
@@ -181,7 +183,7 @@ fn routes_that_make_no_sense_are_refused() {
                 via: Some(ip("fd09::2")),
                 ..good.clone()
             },
-            Errno::EInval,
+            Errno::Inval,
             "other family",
         ),
         (
@@ -189,7 +191,7 @@ fn routes_that_make_no_sense_are_refused() {
                 via: Some(ip("10.9.0.1")),
                 ..good.clone()
             },
-            Errno::EInval,
+            Errno::Inval,
             "invalid gateway",
         ),
         (
@@ -197,7 +199,7 @@ fn routes_that_make_no_sense_are_refused() {
                 src: Some(ip("10.1.1.1")),
                 ..good.clone()
             },
-            Errno::EInval,
+            Errno::Inval,
             "`forebay addr`",
         ),
         (
@@ -205,7 +207,7 @@ fn routes_that_make_no_sense_are_refused() {
                 via: None,
                 ..good.clone()
             },
-            Errno::ENoDev,
+            Errno::NoDev,
             "`dev`",
         ),
         (
@@ -213,7 +215,7 @@ fn routes_that_make_no_sense_are_refused() {
                 prefix: network("10.7.0.1", 16),
                 ..good.clone()
             },
-            Errno::EInval,
+            Errno::Inval,
             "the prefix is 10.7.0.0/16",
         ),
         (
@@ -221,7 +223,7 @@ fn routes_that_make_no_sense_are_refused() {
                 prefix: network("10.7.0.0", 77),
                 ..good
             },
-            Errno::EInval,
+            Errno::Inval,
             "0 to 32",
         ),
     ] {
@@ -260,7 +262,7 @@ fn looks_up_the_way_of_a_packet() {
         (path.kind.as_str(), path.dev.as_deref()),
         ("local", Some("lo"))
     );
-    assert_refused(look_up("192.0.2.1"), Errno::ENetUnreach, "no route matches");
+    assert_refused(look_up("192.0.2.1"), Errno::NetUnreach, "no route matches");
 }
 
 #[test]
@@ -303,12 +305,12 @@ fn rules_are_added_listed_and_deleted() {
     });
     assert_refused(
         handle(&stack, "run", request),
-        Errno::EExist,
+        Errno::Exist,
         "another priority",
     );
     let delete = || handle(&stack, "run", Request::DeleteRule(selector.clone()));
     assert_eq!(delete(), Reply::Done);
-    assert_refused(delete(), Errno::ENoEnt, "`forebay rule`");
+    assert_refused(delete(), Errno::NoEnt, "`forebay rule`");
     assert_eq!(rules(), before);
 }
 
@@ -344,10 +346,10 @@ fn interfaces_are_listed_and_set() {
     assert_eq!(tun.addresses.first(), Some(&own));
     assert_refused(
         set("tun0", Some(true), Some(1)),
-        Errno::EInval,
+        Errno::Inval,
         "MTU 1 is out of range",
     );
-    assert_refused(set("x", Some(true), None), Errno::ENoDev, "`forebay link`");
+    assert_refused(set("x", Some(true), None), Errno::NoDev, "`forebay link`");
 }
 
 #[test]
@@ -374,13 +376,13 @@ fn addresses_come_and_go() {
             },
         )
     };
-    assert_refused(add(network("10.9.0.1", 24)), Errno::EExist, "10.9.0.1");
-    assert_refused(add(network("10.9.0.1", 99)), Errno::EInval, "/99");
-    assert_refused(add(network("224.0.0.1", 4)), Errno::EInval, "224.0.0.1");
+    assert_refused(add(network("10.9.0.1", 24)), Errno::Exist, "10.9.0.1");
+    assert_refused(add(network("10.9.0.1", 99)), Errno::Inval, "/99");
+    assert_refused(add(network("224.0.0.1", 4)), Errno::Inval, "224.0.0.1");
     assert_eq!(delete(network("10.9.0.1", 24)), Reply::Done);
     assert_refused(
         delete(network("10.9.0.1", 24)),
-        Errno::EAddrNotAvail,
+        Errno::AddrNotAvail,
         "10.9.0.1",
     );
     assert_eq!(routes(&stack, Family::Inet), []);
@@ -411,4 +413,136 @@ fn counters_and_sockets_are_the_stacks() {
     assert_eq!(connected.peer, Some("10.9.0.2:1000".parse().unwrap()));
     drop(socket);
     assert_eq!(sockets(), []);
+}
+
+fn any_ip() -> impl Strategy<Value = IpAddr> {
+    prop_oneof![
+        prop::sample::select(
+            &[
+                "0.0.0.0",
+                "10.9.0.1",
+                "10.9.0.2",
+                "224.0.0.1",
+                "255.255.255.255"
+            ][..]
+        )
+        .prop_map(ip),
+        prop::sample::select(&["::", "fd09::1", "fd09::2", "ff02::1", "fe80::1"][..]).prop_map(ip),
+        any::<IpAddr>(),
+    ]
+}
+
+fn any_network() -> impl Strategy<Value = Network> {
+    (any_ip(), any::<u8>()).prop_map(|(addr, len)| Network { addr, len })
+}
+
+fn any_word() -> impl Strategy<Value = String> {
+    let words = &[
+        "tun0",
+        "lo",
+        "unicast",
+        "local",
+        "blackhole",
+        "link",
+        "global",
+        "",
+    ][..];
+    prop_oneof![
+        prop::sample::select(words).prop_map(str::to_owned),
+        "\\PC{0,8}"
+    ]
+}
+
+fn any_request() -> impl Strategy<Value = Request> {
+    let addresses = || (any_word(), any_network(), any::<Option<u32>>());
+    let routes = (
+        (
+            any::<u32>(),
+            any_word(),
+            any_network(),
+            proptest::option::of(any_ip()),
+        ),
+        proptest::option::of(any_word()),
+        proptest::option::of(any_ip()),
+        proptest::option::of(any_word()),
+        any::<(Option<u32>, u8, Option<u32>, bool)>(),
+    );
+    let rules = (
+        any::<(bool, Option<u32>, u32)>(),
+        proptest::option::of(any_network()),
+        proptest::option::of(any_network()),
+        proptest::option::of(any_word()),
+    );
+    prop_oneof![
+        (any_word(), any_word()).prop_map(|(name, value)| Request::SetSysctl { name, value }),
+        addresses().prop_map(|(dev, address, _)| Request::AddAddress { dev, address }),
+        addresses().prop_map(|(dev, address, _)| Request::DeleteAddress { dev, address }),
+        addresses().prop_map(|(dev, _, mtu)| Request::SetLink {
+            dev,
+            up: Some(true),
+            mtu
+        }),
+        routes.prop_map(
+            |((table, kind, prefix, via), dev, src, scope, (metric, protocol, mtu, onlink))| {
+                let route = Route {
+                    table,
+                    kind,
+                    prefix,
+                    via,
+                    dev,
+                    src,
+                    metric,
+                    scope,
+                    protocol,
+                    mtu,
+                    onlink,
+                };
+                Request::AddRoute {
+                    route,
+                    conflict: Conflict::Replace,
+                }
+            }
+        ),
+        (
+            any_ip(),
+            proptest::option::of(any_ip()),
+            proptest::option::of(any_word())
+        )
+            .prop_map(|(to, from, iif)| Request::LookUp(Lookup {
+                to,
+                from,
+                iif,
+                oif: None
+            })),
+        rules.prop_map(|((is_v6, priority, table), from, to, iif)| {
+            let family = if is_v6 { Family::Inet6 } else { Family::Inet };
+            let action = Some(RuleAction::Lookup(table));
+            Request::AddRule(RuleSelector {
+                family,
+                priority,
+                from,
+                to,
+                iif,
+                action,
+            })
+        }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+    #[test]
+    fn no_request_panics(requests in prop::collection::vec(any_request(), 40)) {
+        let stack = stack();
+        for request in requests {
+            let line = serde_json::to_string(&request).unwrap();
+            prop_assert_eq!(&serde_json::from_str::<Request>(&line).unwrap(), &request);
+            handle(&stack, "run", request);
+        }
+        for request in [Request::Links, Request::Sysctls, Request::Rules { family: Family::Inet },
+            Request::Routes { family: Family::Inet, table: None },
+            Request::Routes { family: Family::Inet6, table: None }] {
+            prop_assert!(!matches!(handle(&stack, "run", request), Reply::Failed(_)));
+        }
+    }
 }

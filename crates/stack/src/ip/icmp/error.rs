@@ -27,6 +27,9 @@ const TOS_MASK: u8 = 0x1c;
 pub enum IcmpError {
     /// No route to the destination.
     NetUnreachable,
+    /// IPv6: the source address means nothing behind this router (RFC 4443 section 3.1). IPv4 has no
+    /// scopes, and would say "no route".
+    BeyondScope,
     /// An `unreachable` route. ICMPv6 has no code for it and says "no route", as Linux does.
     HostUnreachable,
     /// A `prohibit` route or rule.
@@ -58,7 +61,7 @@ impl IcmpError {
     fn message_v4(self) -> IcmpHeader {
         let unreachable = |code| IcmpHeader::new(v4::DEST_UNREACH, code, 0);
         match self {
-            Self::NetUnreachable => unreachable(v4::UNREACH_NET),
+            Self::NetUnreachable | Self::BeyondScope => unreachable(v4::UNREACH_NET),
             Self::HostUnreachable => unreachable(v4::UNREACH_HOST),
             Self::Prohibited => unreachable(v4::UNREACH_PROHIBITED),
             Self::ProtocolUnreachable => unreachable(v4::UNREACH_PROTOCOL),
@@ -84,6 +87,7 @@ impl IcmpError {
         match self {
             Self::NetUnreachable | Self::HostUnreachable => unreachable(v6::UNREACH_NO_ROUTE),
             Self::Prohibited => unreachable(v6::UNREACH_PROHIBITED),
+            Self::BeyondScope => unreachable(v6::UNREACH_BEYOND_SCOPE),
             Self::ProtocolUnreachable => {
                 IcmpHeader::new(v6::PARAMETER_PROBLEM, v6::PARAM_NEXT_HEADER, protocol_at)
             }

@@ -48,11 +48,11 @@ pub(super) fn notify<F: Family>(cx: &mut Context<'_>, mut packet: Packet, header
     if error == SocketError::MessageTooLong {
         quoted.mtu = Some(announced_mtu::<F>(header));
     }
-    if protocol != protocol::UDP {
-        return cx.drop(packet, DropReason::IcmpNoSocket);
+    match protocol {
+        protocol::UDP if udp::receive_error::<F>(cx, &quoted, error) => cx.core.consume(packet),
+        protocol::UDP | protocol::TCP => cx.drop(packet, DropReason::IcmpNoSocket),
+        _ => cx.drop(packet, DropReason::IcmpIgnored),
     }
-    udp::receive_error::<F>(cx, &quoted, error);
-    cx.core.consume(packet);
 }
 
 /// The protocol and the flow of the quoted packet, if enough of it is there: its headers in one
@@ -115,7 +115,9 @@ fn socket_error_v6(kind: u8, code: u8) -> Option<SocketError> {
     Some(match (kind, code) {
         (v6::DEST_UNREACH, v6::UNREACH_NO_ROUTE) => SocketError::NetworkUnreachable,
         (v6::DEST_UNREACH, v6::UNREACH_PROHIBITED | 5 | 6) => SocketError::PermissionDenied,
-        (v6::DEST_UNREACH, 2 | v6::UNREACH_ADDRESS) => SocketError::HostUnreachable,
+        (v6::DEST_UNREACH, v6::UNREACH_BEYOND_SCOPE | v6::UNREACH_ADDRESS) => {
+            SocketError::HostUnreachable
+        }
         (v6::DEST_UNREACH, v6::UNREACH_PORT) => SocketError::ConnectionRefused,
         (v6::PACKET_TOO_BIG, _) => SocketError::MessageTooLong,
         (v6::TIME_EXCEEDED, _) => SocketError::HostUnreachable,

@@ -1,0 +1,29 @@
+//! What this process uses, as proc(5) tells it.
+use std::fs;
+use std::time::Duration;
+
+/// Resident memory of this process, in bytes.
+pub fn resident_bytes() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").expect("proc");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line
+        .and_then(|line| line.split_whitespace().next())
+        .and_then(|kib| kib.parse::<u64>().ok());
+    kib.expect("VmRSS") * 1_024
+}
+
+/// Processor time that Forebay's worker threads in this process have used.
+pub fn worker_time() -> Duration {
+    let tasks = fs::read_dir("/proc/self/task").expect("proc");
+    let nanos = tasks.filter_map(|task| {
+        let path = task.ok()?.path();
+        let name = fs::read_to_string(path.join("comm")).ok()?;
+        if !name.starts_with("forebay-worker") {
+            return None;
+        }
+        // Nanoseconds on a processor come first.
+        let stat = fs::read_to_string(path.join("schedstat")).ok()?;
+        stat.split_whitespace().next()?.parse::<u64>().ok()
+    });
+    Duration::from_nanos(nanos.sum())
+}
