@@ -32,7 +32,8 @@ const PAGE: u64 = 20;
 ///
 /// Each second there is a line with the packets that came in, their bytes, and what became of
 /// them: forwarded, delivered to a socket or a protocol of this host, or dropped, with the reasons
-/// that occur most. Ctrl-C (or SIGTERM) ends it with a summary.
+/// that occur most. (As in Linux, a packet counts as forwarded before it is queued for a device; if
+/// the queue is full, it counts as dropped, too.) Ctrl-C (or SIGTERM) ends it with a summary.
 #[derive(Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct RunArgs {
