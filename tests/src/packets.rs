@@ -162,7 +162,7 @@ pub fn fragment(
     if src.is_ipv4() {
         let mut packet = ip(src, dst, fragment.protocol, fragment.data);
         packet[4..6].copy_from_slice(&fragment.id.to_be_bytes()[2..]);
-        return with_fragment_field(packet, offset / 8 | u16::from(fragment.more) << 13);
+        return with_fragment_field(packet, (offset / 8) | (u16::from(fragment.more) << 13));
     }
     let [high, low] = (offset | u16::from(fragment.more)).to_be_bytes();
     let mut payload = vec![fragment.protocol, 0, high, low];
