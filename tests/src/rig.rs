@@ -139,27 +139,21 @@ impl Rig {
 
     /// A packet of the rig's pool with these bytes, in as many buffers as it takes.
     pub fn packet(&mut self, bytes: &[u8]) -> Packet {
-        let mut head: Option<Packet> = None;
-        for chunk in bytes.chunks(1_800) {
-            let mut buf = self
-                .core
-                .cache()
-                .alloc()
-                .expect("the rig's pool has buffers");
-            buf.put(chunk.len())
-                .expect("a chunk fits")
-                .copy_from_slice(chunk);
-            match &mut head {
-                Some(head) => head.push_frag(buf),
-                None => head = Some(buf),
-            }
+        self.try_packet(bytes, 1_800)
+            .expect("the rig's pool has buffers")
+    }
+
+    /// The same with so many bytes in each buffer; `None` if the pool has not enough.
+    pub fn try_packet(&mut self, bytes: &[u8], per_buffer: usize) -> Option<Packet> {
+        let mut chunks = bytes.chunks(per_buffer);
+        let mut head = self.core.cache().alloc()?;
+        fill(&mut head, chunks.next().unwrap_or_default());
+        for chunk in chunks {
+            let mut buf = self.core.cache().alloc()?;
+            fill(&mut buf, chunk);
+            head.push_frag(buf);
         }
-        head.unwrap_or_else(|| {
-            self.core
-                .cache()
-                .alloc()
-                .expect("the rig's pool has buffers")
-        })
+        Some(head)
     }
 
     /// A packet comes in by an interface.
@@ -257,4 +251,10 @@ impl Rig {
         self.stack.flush_caches();
         self.stack.pool().in_use()
     }
+}
+
+fn fill(buf: &mut Packet, bytes: &[u8]) {
+    buf.put(bytes.len())
+        .expect("a chunk fits")
+        .copy_from_slice(bytes);
 }

@@ -41,6 +41,8 @@ macro_rules! reasons {
 }
 
 reasons! {
+    /// It came in by an interface that is down or gone.
+    DevDown, [], [];
     /// The frame's version nibble is neither 4 nor 6.
     NotIp, [], [];
     /// Shorter than the length that its header claims.

@@ -220,6 +220,8 @@ pub struct TransmitQueue {
 #[derive(Default)]
 struct TxState {
     packets: PacketQueue,
+    /// The interface is down, or gone: nobody would come for what is put here.
+    is_closed: bool,
     /// Woken when the queue stops being empty.
     waker: Option<Waker>,
 }
@@ -244,7 +246,10 @@ impl TransmitQueue {
     pub(crate) fn enqueue(&self, packets: &mut PacketQueue) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let was_empty = state.packets.is_empty();
-        let room = self.limit.saturating_sub(state.packets.len());
+        let room = match state.is_closed {
+            true => 0,
+            false => self.limit.saturating_sub(state.packets.len()),
+        };
         if packets.len() <= room {
             state.packets.append(packets);
         } else {
@@ -268,6 +273,20 @@ impl TransmitQueue {
     pub fn take(&self, out: &mut PacketQueue) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         out.append(&mut state.packets);
+    }
+
+    /// Moves everything to `out`, and takes nothing more until it is opened again.
+    pub(crate) fn close(&self, out: &mut PacketQueue) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.is_closed = true;
+        out.append(&mut state.packets);
+    }
+
+    pub(crate) fn open(&self) {
+        self.state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_closed = false;
     }
 
     /// How many packets wait.

@@ -70,6 +70,14 @@ impl Stack {
 
 /// One batch: up to `dev_weight` packets from the front of `packets`.
 fn receive_batch(cx: &mut Context<'_>, ifindex: u32, packets: &mut PacketQueue) {
+    let interface = cx.view.interfaces.get(ifindex);
+    if !interface.is_some_and(|interface| interface.up) {
+        // A device hands over what it had, however late.
+        while let Some(packet) = packets.pop() {
+            cx.drop(packet, DropReason::DevDown);
+        }
+        return;
+    }
     let mut batch = cx.core.take_batch();
     let weight = usize::try_from(cx.view.sysctls.get(Knob::DevWeight)).unwrap_or(MAX_BATCH);
     while batch.len() < weight

@@ -20,7 +20,7 @@ pub(crate) const MAX_ANSWER: usize = 4 * 1024 * 1024;
 pub(crate) const ENTRIES_PER_ANSWER: usize = 1_000;
 
 /// What every message has, whatever its version.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct Versioned {
     pub(crate) version: u32,
 }

@@ -74,7 +74,7 @@ impl RuntimeDir {
         } else if metadata.uid() != geteuid().as_raw() {
             let owner = metadata.uid();
             Some(format!(
-                "belongs to user {owner}; set {OVERRIDE} to a directory of your own"
+                "belongs to user {owner}; be that user, or set {OVERRIDE} to a directory of your own"
             ))
         } else if metadata.mode() & 0o077 != 0 {
             let mode = metadata.mode() & 0o7777;

@@ -12,11 +12,11 @@
 //! 1. The socket enters the table where it will be found. Lookups find it there and pass it over,
 //!    for they ask the slot.
 //! 2. The slot's state changes, under the lock of its queue: from this moment on it takes or refuses
-//!    datagrams by its new address, wherever they find it.
-//! 3. The count of moves goes up, still under the lock.
-//! 4. The socket can no longer be found where it was, and leaves that table.
+//!    datagrams by its new address, wherever they find it. Before it is no longer found by the old
+//!    one, the count of moves goes up.
+//! 3. The socket leaves the table where it was.
 //!
-//! A lookup that asked the first table before step 2 and the second after step 4 has missed it in
+//! A lookup that asked the first table before step 2 and the second after it has missed it in
 //! both. It sees the count changed, and looks again.
 
 pub(crate) mod bound;

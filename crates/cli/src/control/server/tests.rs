@@ -142,12 +142,8 @@ fn a_successors_socket_is_left_alone() {
 #[test]
 fn the_only_stack_needs_no_name() {
     let rig = Rig::new();
-    let why = |name| {
-        rig.client(name)
-            .err()
-            .map(|error| error.to_string())
-            .unwrap()
-    };
+    // As a command prints it.
+    let why = |name| format!("{:#}", anyhow::Error::from(rig.client(name).err().unwrap()));
     assert!(why(None).contains("start one with `forebay run`"));
     assert!(why(Some("a")).contains("no stack called \"a\" is running"));
     let a = rig.serve("a").unwrap();
