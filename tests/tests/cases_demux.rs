@@ -413,38 +413,58 @@ fn the_knobs_gate_early_demux_of_their_own_stack() {
 /// A socket that connects goes from a wildcard's place to a flow's; packets must find it in one or
 /// the other at every moment.
 #[test]
-fn no_datagram_is_lost_while_its_socket_connects() {
-    everywhere(|mut rig, net| {
+fn no_datagram_is_lost_while_its_socket_connects_and_disconnects() {
+    everywhere(|rig, net| {
         let socket = rig.bind(net.any(OWN_PORT));
-        rig.stack
-            .udp_set_rcvbuf(socket, 1 << 20)
-            .expect("an open socket");
-        let done = Arc::new(AtomicBool::new(false));
-        let connector = std::thread::spawn({
-            let (stack, done, now) = (Arc::clone(&rig.stack), Arc::clone(&done), rig.now());
-            move || {
-                for _ in 0..300 {
-                    stack
-                        .udp_connect(now, socket, net.peer(PEER_PORT))
-                        .expect("a peer that can be reached");
-                    stack.udp_disconnect(socket).expect("an open socket");
-                }
-                done.store(true, Ordering::Relaxed);
+        let (stack, now) = (Arc::clone(&rig.stack), rig.now());
+        while_it_moves(rig, &net, socket, move || {
+            stack
+                .udp_connect(now, socket, net.peer(PEER_PORT))
+                .expect("a peer that can be reached");
+            stack.udp_disconnect(socket).expect("an open socket");
+        });
+    });
+}
+
+/// The same within the table of flows: bound to the interface that its packets come by, and not.
+#[test]
+fn no_datagram_is_lost_while_its_connected_socket_is_bound_to_an_interface() {
+    everywhere(|rig, net| {
+        let socket = rig.bind_and_connect(net.own(OWN_PORT), net.peer(PEER_PORT));
+        let (stack, tun0) = (Arc::clone(&rig.stack), rig.ifindex("tun0"));
+        while_it_moves(rig, &net, socket, move || {
+            for device in [Some(tun0), None] {
+                stack
+                    .udp_set_device(socket, device)
+                    .expect("an open socket");
             }
         });
-        let packet = packets::udp(net.peer, net.own, PEER_PORT, OWN_PORT, b"steady");
-        while !done.load(Ordering::Relaxed) {
-            rig.inject_all("tun0", vec![&packet; 32]);
-            let received = rig.drain(socket).len();
-            assert_eq!(received, 32, "{:?}", rig.drops());
-        }
-        connector.join().expect("no panic");
-        assert!(
-            rig.is_silent() && rig.drops().is_empty(),
-            "{:?}",
-            rig.drops()
-        );
     });
+}
+
+/// Brings the peer's datagrams in for as long as another thread moves the socket, and counts.
+fn while_it_moves(
+    mut rig: Rig,
+    net: &Net,
+    socket: SocketId,
+    mut turn: impl FnMut() + Send + 'static,
+) {
+    let done = Arc::new(AtomicBool::new(false));
+    let mover = std::thread::spawn({
+        let done = Arc::clone(&done);
+        move || {
+            (0..300).for_each(|_| turn());
+            done.store(true, Ordering::Relaxed);
+        }
+    });
+    let packet = packets::udp(net.peer, net.own, PEER_PORT, OWN_PORT, b"steady");
+    while !done.load(Ordering::Relaxed) {
+        rig.inject_all("tun0", vec![&packet; 32]);
+        let received = rig.drain(socket).len();
+        assert_eq!(received, 32, "{:?}", rig.drops());
+    }
+    mover.join().expect("no panic");
+    assert!(rig.is_silent() && rig.drops().is_empty());
 }
 
 /// `SO_BINDTODEVICE` is part of the match, in early demux as elsewhere.

@@ -42,7 +42,7 @@ fn the_last_hop_is_told_to_the_sender() {
             let mut rig = Rig::new();
             rig.inject(
                 "tun0",
-                with_ttl(packets::udp(src, dst, 1000, 2000, b"late"), ttl),
+                packets::with_ttl(packets::udp(src, dst, 1000, 2000, b"late"), ttl),
             );
             assert!(rig.output("tun1").is_empty());
             let answer = packets::parse(&rig.output("tun0")[0]);
@@ -206,15 +206,4 @@ fn a_packet_for_the_same_link_is_redirected_and_forwarded() {
         (protocol::ICMP, (icmp::v4::REDIRECT, 1))
     );
     assert_eq!(packets::parse(&output[1]).dst, neighbour);
-}
-
-fn with_ttl(mut packet: Vec<u8>, ttl: u8) -> Vec<u8> {
-    match packet[0] >> 4 {
-        4 => {
-            packet[8] = ttl;
-            forebay_stack::wire::ipv4::fill_checksum(&mut packet);
-        }
-        _ => packet[7] = ttl,
-    }
-    packet
 }

@@ -7,7 +7,7 @@ use forebay_stack::counters::Counter;
 use forebay_stack::fib::{Prefix, Route, RouteKind, TableId};
 use forebay_stack::wire::icmp::{v4, v6};
 use forebay_stack::wire::{ipv4, protocol};
-use forebay_tests::packets::{self, Parsed, parse};
+use forebay_tests::packets::{self, Parsed, parse, with_fragment_field, with_ttl};
 use forebay_tests::{Rig, V4, V6};
 
 /// A protocol that nobody speaks (RFC 3692).
@@ -21,22 +21,6 @@ fn unlimited() -> Rig {
     rig.set("net.ipv4.icmp_msgs_per_sec", 1_000_000_000);
     rig.set("net.ipv4.icmp_msgs_burst", 1_000_000_000);
     rig
-}
-
-fn with_ttl(mut packet: Vec<u8>, ttl: u8) -> Vec<u8> {
-    if packet[0] >> 4 == 4 {
-        packet[8] = ttl;
-        ipv4::fill_checksum(&mut packet);
-    } else {
-        packet[7] = ttl;
-    }
-    packet
-}
-
-fn with_fragment_field(mut packet: Vec<u8>, field: u16) -> Vec<u8> {
-    packet[6..8].copy_from_slice(&field.to_be_bytes());
-    ipv4::fill_checksum(&mut packet);
-    packet
 }
 
 /// What comes back out of tun0 for a packet that came in there.
