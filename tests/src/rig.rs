@@ -1,6 +1,7 @@
 //! A stack between two interfaces, driven by hand under a simulated clock.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use forebay::device::Device;
@@ -45,8 +46,8 @@ impl V6 {
 /// A stack with tun0 (10.0.0.1/24, fd00::1/64) and tun1 (10.1.0.1/24, fd01::1/64) that forwards.
 #[derive(Debug)]
 pub struct Rig {
-    /// The stack itself.
-    pub stack: Stack,
+    /// The stack itself, which other threads may use meanwhile.
+    pub stack: Arc<Stack>,
     core: Core,
     now: Instant,
 }
@@ -69,7 +70,7 @@ impl Rig {
 
     /// The rig around a stack of this make.
     pub fn with(config: &StackConfig) -> Self {
-        let stack = Stack::new(config);
+        let stack = Arc::new(Stack::new(config));
         let core = stack.core();
         let rig = Self {
             stack,
@@ -138,27 +139,21 @@ impl Rig {
 
     /// A packet of the rig's pool with these bytes, in as many buffers as it takes.
     pub fn packet(&mut self, bytes: &[u8]) -> Packet {
-        let mut head: Option<Packet> = None;
-        for chunk in bytes.chunks(1_800) {
-            let mut buf = self
-                .core
-                .cache()
-                .alloc()
-                .expect("the rig's pool has buffers");
-            buf.put(chunk.len())
-                .expect("a chunk fits")
-                .copy_from_slice(chunk);
-            match &mut head {
-                Some(head) => head.push_frag(buf),
-                None => head = Some(buf),
-            }
+        self.try_packet(bytes, 1_800)
+            .expect("the rig's pool has buffers")
+    }
+
+    /// The same with so many bytes in each buffer; `None` if the pool has not enough.
+    pub fn try_packet(&mut self, bytes: &[u8], per_buffer: usize) -> Option<Packet> {
+        let mut chunks = bytes.chunks(per_buffer);
+        let mut head = self.core.cache().alloc()?;
+        fill(&mut head, chunks.next().unwrap_or_default());
+        for chunk in chunks {
+            let mut buf = self.core.cache().alloc()?;
+            fill(&mut buf, chunk);
+            head.push_frag(buf);
         }
-        head.unwrap_or_else(|| {
-            self.core
-                .cache()
-                .alloc()
-                .expect("the rig's pool has buffers")
-        })
+        Some(head)
     }
 
     /// A packet comes in by an interface.
@@ -194,8 +189,8 @@ impl Rig {
             .receive(self.now, self.core.cache(), &mut queue, 64)
             .expect("a device that is not gone");
         self.receive(interface, &mut queue);
-        self.stack
-            .take_transmit(self.ifindex(interface), &mut queue);
+        let waiting = self.stack.transmit_queue(self.ifindex(interface));
+        waiting.expect("an interface of the rig").take(&mut queue);
         device
             .transmit(self.now, &mut queue, self.core.cache())
             .expect("a device that is not gone");
@@ -216,8 +211,8 @@ impl Rig {
     /// The same, with what a device would be told.
     pub fn output_with_meta(&mut self, interface: &str) -> Vec<(Vec<u8>, Meta)> {
         let mut queue = PacketQueue::new();
-        self.stack
-            .take_transmit(self.ifindex(interface), &mut queue);
+        let waiting = self.stack.transmit_queue(self.ifindex(interface));
+        waiting.expect("an interface of the rig").take(&mut queue);
         let mut output = Vec::new();
         while let Some(packet) = queue.pop() {
             output.push((packet.chunks().flatten().copied().collect(), *packet));
@@ -250,32 +245,16 @@ impl Rig {
             .collect()
     }
 
-    /// Adds a host route to the main table through an interface.
-    pub fn route_dev(&self, addr: IpAddr, interface: &str) {
-        use forebay_stack::fib::{Prefix, Route, RouteKind, TableId};
-        let ifindex = self.ifindex(interface);
-        match addr {
-            IpAddr::V4(addr) => {
-                let route = Route::new(RouteKind::Unicast, Prefix::host(addr)).dev(ifindex);
-                self.stack
-                    .fib4()
-                    .add(TableId::MAIN, route)
-                    .expect("a new route");
-            }
-            IpAddr::V6(addr) => {
-                let route = Route::new(RouteKind::Unicast, Prefix::host(addr)).dev(ifindex);
-                self.stack
-                    .fib6()
-                    .add(TableId::MAIN, route)
-                    .expect("a new route");
-            }
-        }
-    }
-
     /// Buffers of the pool that are not home, once every cache has given back what it holds.
     pub fn buffers_in_use(&mut self) -> usize {
         self.core.cache().flush();
         self.stack.flush_caches();
         self.stack.pool().in_use()
     }
+}
+
+fn fill(buf: &mut Packet, bytes: &[u8]) {
+    buf.put(bytes.len())
+        .expect("a chunk fits")
+        .copy_from_slice(bytes);
 }

@@ -29,9 +29,13 @@ pub(crate) fn add(stack: &Stack, ifindex: u32, own: InterfaceAddress) {
 
 fn append<A: Address>(fib: &Fib<A>, table: TableId, route: Route<A>) {
     let added = fib.append(table, route);
-    // Several addresses may bring the same route; anything else can't be wrong with it.
+    // Several addresses may bring the same route, and one that is another's broadcast address can't
+    // be preferred as a source (Linux leaves its prefix out as well). Nothing else can be wrong.
     debug_assert!(
-        matches!(added, Ok(()) | Err(RouteError::Exists)),
+        matches!(
+            added,
+            Ok(()) | Err(RouteError::Exists | RouteError::InvalidPrefSrc)
+        ),
         "{route:?}: {added:?}"
     );
 }

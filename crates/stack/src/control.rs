@@ -4,9 +4,12 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::PoisonError;
 
 use crate::address_routes;
+use crate::drop::DropReason;
 use crate::interface::{Interface, InterfaceAddress, InterfaceConfig, Interfaces, LOOPBACK};
+use crate::packet::PacketQueue;
 use crate::stack::Stack;
 use crate::sysctl::{SysctlError, Sysctls};
+use crate::time::Instant;
 
 /// Why an interface or address could not be changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -112,6 +115,9 @@ impl Stack {
         let interface = self.interface(ifindex).filter(|_| ifindex != LOOPBACK);
         let interface = interface.ok_or(InterfaceError::NotFound)?;
         self.change_interfaces(|interfaces| drop(interfaces.remove(ifindex)));
+        let mut unsent = PacketQueue::new();
+        interface.tx.close(&mut unsent);
+        self.drop_unsent(unsent);
         for own in &interface.addresses {
             address_routes::remove(self, ifindex, *own);
         }
@@ -131,7 +137,16 @@ impl Stack {
     ///
     /// [`InterfaceError::NotFound`].
     pub fn set_interface_up(&self, ifindex: u32, up: bool) -> Result<(), InterfaceError> {
-        self.change_interface(ifindex, |interface| interface.up = up)
+        let mut unsent = PacketQueue::new();
+        self.change_interface(ifindex, |interface| {
+            interface.up = up;
+            match up {
+                true => interface.tx.open(),
+                false => interface.tx.close(&mut unsent),
+            }
+        })?;
+        self.drop_unsent(unsent);
+        Ok(())
     }
 
     /// Sets an interface's MTU.
@@ -256,6 +271,15 @@ impl Stack {
         } else {
             Err(InterfaceError::NotFound)
         }
+    }
+
+    /// Packets that an interface had not sent when it went: Linux's queues are emptied as well.
+    fn drop_unsent(&self, mut unsent: PacketQueue) {
+        self.with_context(Instant::ZERO, |cx| {
+            while let Some(packet) = unsent.pop() {
+                cx.drop(packet, DropReason::DevReady);
+            }
+        });
     }
 
     fn change_interfaces(&self, change: impl FnOnce(&mut Interfaces)) {

@@ -64,7 +64,7 @@ pub struct Interface {
     /// Its addresses, the primary ones first.
     pub addresses: Vec<InterfaceAddress>,
     /// What waits for the device.
-    pub(crate) tx: Arc<TxQueue>,
+    pub(crate) tx: Arc<TransmitQueue>,
 }
 
 /// An address of an interface, with the prefix that is on-link there.
@@ -199,7 +199,7 @@ impl Interfaces {
             up: true,
             offload: config.offload,
             addresses: Vec::new(),
-            tx: Arc::new(TxQueue::new(config.tx_queue_len)),
+            tx: Arc::new(TransmitQueue::new(config.tx_queue_len)),
         }));
         index
     }
@@ -212,7 +212,7 @@ impl Interfaces {
 }
 
 /// Packets that wait for a device: bounded, filled by every core, emptied by who drives the device.
-pub(crate) struct TxQueue {
+pub struct TransmitQueue {
     limit: usize,
     state: Mutex<TxState>,
 }
@@ -220,19 +220,21 @@ pub(crate) struct TxQueue {
 #[derive(Default)]
 struct TxState {
     packets: PacketQueue,
+    /// The interface is down, or gone: nobody would come for what is put here.
+    is_closed: bool,
     /// Woken when the queue stops being empty.
     waker: Option<Waker>,
 }
 
-impl fmt::Debug for TxQueue {
+impl fmt::Debug for TransmitQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TxQueue")
+        f.debug_struct("TransmitQueue")
             .field("len", &self.len())
             .finish_non_exhaustive()
     }
 }
 
-impl TxQueue {
+impl TransmitQueue {
     fn new(limit: usize) -> Self {
         Self {
             limit,
@@ -244,7 +246,10 @@ impl TxQueue {
     pub(crate) fn enqueue(&self, packets: &mut PacketQueue) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let was_empty = state.packets.is_empty();
-        let room = self.limit.saturating_sub(state.packets.len());
+        let room = match state.is_closed {
+            true => 0,
+            false => self.limit.saturating_sub(state.packets.len()),
+        };
         if packets.len() <= room {
             state.packets.append(packets);
         } else {
@@ -265,12 +270,27 @@ impl TxQueue {
     }
 
     /// Moves everything to `out`.
-    pub(crate) fn take(&self, out: &mut PacketQueue) {
+    pub fn take(&self, out: &mut PacketQueue) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         out.append(&mut state.packets);
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// Moves everything to `out`, and takes nothing more until it is opened again.
+    pub(crate) fn close(&self, out: &mut PacketQueue) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.is_closed = true;
+        out.append(&mut state.packets);
+    }
+
+    pub(crate) fn open(&self) {
+        self.state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_closed = false;
+    }
+
+    /// How many packets wait.
+    pub fn len(&self) -> usize {
         self.state
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -278,7 +298,13 @@ impl TxQueue {
             .len()
     }
 
-    pub(crate) fn set_waker(&self, waker: Waker) {
+    /// Whether none does.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Has `waker` woken whenever packets begin to wait.
+    pub fn set_waker(&self, waker: Waker) {
         self.state
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

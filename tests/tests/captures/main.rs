@@ -5,6 +5,8 @@
 //! stands in `verdicts.txt`, with the reasons; the packets that are worth it are built by
 //! hand in the tests called `distinctive`.
 
+#![allow(clippy::panic, reason = "a test that cannot go on panics")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::fmt::Write as _;

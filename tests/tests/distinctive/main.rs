@@ -82,7 +82,7 @@ fn piece4(protocol: u8, offset: u16, more: bool, data: &[u8]) -> Vec<u8> {
     let flags = if more { FLAG_MF } else { 0 };
     with_header(packets::ipv4(SRC4, DST4, protocol, data), |ip| {
         ip.id = 242.into();
-        ip.fragment = (offset / 8 | flags).into();
+        ip.fragment = ((offset / 8) | flags).into();
     })
 }
 

@@ -237,8 +237,8 @@ impl ReceiveQueue {
     /// Empties the queue of a socket that takes nothing any more, and gives its charge back.
     pub(crate) fn purge(&self, memory: &ReceiveMemory, share: &SocketMemory) -> PacketQueue {
         let mut reader = lock(&self.reader.reader);
-        self.refill(&mut reader);
-        let packets = core::mem::take(&mut reader.packets);
+        let mut packets = core::mem::take(&mut reader.packets);
+        packets.append(&mut lock(&self.producers).packets);
         reader.deficit = 0;
         memory.uncharge(memory.alloc(), share);
         self.reader.error.store(0, Ordering::Relaxed);
