@@ -3,14 +3,12 @@
 use std::io::{BufRead, BufReader};
 use std::net::UdpSocket;
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::Duration;
 
 use forebay::device::tun::{TunConfig, TunDevice, TunError};
 use forebay_os::netif::Netlink;
 use forebay_tests::kernel::{
-    Family, Host, Lab, LabConfig, PATIENCE, Ping, attach, forwarding_stack, in_private_network, ip,
-    is_role, pass_over, ping, this_test, worker_time,
+    Family, Host, Lab, LabConfig, PATIENCE, Ping, assert_workers_sleep, attach, forwarding_stack, in_private_network, ip,
+    is_role, pass_over, ping, this_test,
 };
 
 /// The kernel's end of a device goes away: that interface is down, and the others go on. Another
@@ -36,7 +34,7 @@ fn a_vanished_device_is_given_up_alone() {
         let error = lab.stack.device_status("tun1").expect("tun1").error;
         assert_eq!(error.as_deref(), Some("TUN device tun0 was deleted"));
         assert!(!lab.stack.inner().interface_named("tun1").expect("tun1").up);
-        assert_quiet();
+        assert_workers_sleep();
 
         lab.stack.remove_device("tun1").expect("tun1");
         let Some((right, tun1)) = Lab::right(config) else {
@@ -61,7 +59,7 @@ fn an_interface_may_be_down_for_a_while() {
             return;
         }
         assert!(!ping(&lab.left, v4.right, Ping::in_vain()));
-        assert_quiet();
+        assert_workers_sleep();
         assert!(ip_link(&lab.right, "set up"));
         assert!(ping(&lab.right, v4.own1, Ping::default()));
         assert_eq!(lab.stack.device_status("tun1").expect("tun1").error, None);
@@ -83,13 +81,6 @@ fn ip_link(host: &Host, what: &str) -> bool {
         eprintln!("not tested: no `ip` to {what} a link with");
     }
     done
-}
-
-/// The worker is not asked again and again.
-fn assert_quiet() {
-    let before = worker_time();
-    thread::sleep(Duration::from_millis(500));
-    assert!(worker_time() - before < Duration::from_millis(50));
 }
 
 const TEST: &str = "a_killed_process_leaves_nothing_behind";

@@ -8,7 +8,7 @@ use forebay::device::wire::{WireConfig, wire};
 use forebay::fib::{Route, RouteKind, TableId};
 use forebay::{Stack, Worker};
 use forebay_tests::kernel::{
-    Family, Host, Lab, LabConfig, PATIENCE, Ping, SILENCE, add_route, attach, delete_route,
+    Family, Host, Lab, LabConfig, PATIENCE, Ping, SILENCE, add_route, assert_workers_sleep, attach, delete_route,
     exchange, forwarding_stack, in_private_network, ip, ping, trace,
 };
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery};
@@ -208,6 +208,7 @@ fn a_trace_shows_both_routers() {
             let enough = request(3, Ping::default());
             assert!(ping(&chain.left, addresses.right, enough));
         }
+        assert_workers_sleep();
     });
 }
 

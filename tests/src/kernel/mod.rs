@@ -26,7 +26,7 @@ pub use icmp::{Ping, ping, trace};
 pub use lab::{Family, Lab, LabConfig, add_route, attach, delete_route, forwarding_stack, set};
 pub use tcp::{bulk, exchange};
 pub use udp::{Heard, drain, flood, stream};
-pub use usage::{resident_bytes, touch, worker_time};
+pub use usage::{assert_workers_sleep, resident_bytes, touch, worker_time};
 
 /// How long anything may take that is bound to happen, on a machine with other things to do.
 pub const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,6 +1,7 @@
 //! What this process uses, as proc(5) tells it.
 
 use std::fs;
+use std::thread;
 use std::time::Duration;
 
 use forebay::device::{PacketPool, PacketQueue};
@@ -29,6 +30,14 @@ pub fn worker_time() -> Duration {
         stat.split_whitespace().next()?.parse::<u64>().ok()
     });
     Duration::from_nanos(nanos.sum())
+}
+
+/// Asserts that Forebay's workers in this process have nothing to do, and know it.
+pub fn assert_workers_sleep() {
+    let (before, span) = (worker_time(), Duration::from_millis(500));
+    thread::sleep(span);
+    let busy = worker_time() - before;
+    assert!(busy < span / 10, "{busy:?} of {span:?}");
 }
 
 /// Uses every buffer once: from then on the pool takes no more memory.
