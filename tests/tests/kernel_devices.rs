@@ -7,8 +7,8 @@ use std::process::{Child, Command, Stdio};
 use forebay::device::tun::{TunConfig, TunDevice, TunError};
 use forebay_os::netif::Netlink;
 use forebay_tests::kernel::{
-    Family, Host, Lab, LabConfig, PATIENCE, Ping, assert_workers_sleep, attach, forwarding_stack, in_private_network, ip,
-    is_role, pass_over, ping, this_test,
+    Family, Host, Lab, LabConfig, PATIENCE, Ping, assert_workers_sleep, attach, forwarding_stack,
+    in_private_network, ip, is_role, pass_over, ping, this_test,
 };
 
 /// The kernel's end of a device goes away: that interface is down, and the others go on. Another

@@ -8,8 +8,8 @@ use forebay::device::wire::{WireConfig, wire};
 use forebay::fib::{Route, RouteKind, TableId};
 use forebay::{Stack, Worker};
 use forebay_tests::kernel::{
-    Family, Host, Lab, LabConfig, PATIENCE, Ping, SILENCE, add_route, assert_workers_sleep, attach, delete_route,
-    exchange, forwarding_stack, in_private_network, ip, ping, trace,
+    Family, Host, Lab, LabConfig, PATIENCE, Ping, SILENCE, add_route, assert_workers_sleep, attach,
+    delete_route, exchange, forwarding_stack, in_private_network, ip, ping, trace,
 };
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery};
 
