@@ -3,14 +3,12 @@
 use std::io::{BufRead, BufReader};
 use std::net::UdpSocket;
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::Duration;
 
 use forebay::device::tun::{TunConfig, TunDevice, TunError};
 use forebay_os::netif::Netlink;
 use forebay_tests::kernel::{
-    Family, Lab, LabConfig, PATIENCE, Ping, SILENCE, attach, forwarding_stack, in_private_network,
-    ip, is_role, pass_over, ping, this_test, worker_time,
+    Family, Host, Lab, LabConfig, PATIENCE, Ping, assert_workers_sleep, attach, forwarding_stack,
+    in_private_network, ip, is_role, pass_over, ping, this_test,
 };
 
 /// The kernel's end of a device goes away: that interface is down, and the others go on. Another
@@ -28,25 +26,15 @@ fn a_vanished_device_is_given_up_alone() {
         };
         assert!(answers(&lab));
 
-        let delete = || Command::new("ip").args(["link", "delete", "tun0"]).status();
-        if !lab.right.run(delete).is_ok_and(|status| status.success()) {
-            return eprintln!("not tested: no `ip` to delete a link with");
+        if !ip_link(&lab.right, "delete") {
+            return;
         }
-        let is_silent = Ping {
-            patience: SILENCE,
-            ..Ping::default()
-        };
-        assert!(!ping(&lab.left, v4.right, is_silent));
+        assert!(!ping(&lab.left, v4.right, Ping::in_vain()));
         assert!(ping(&lab.left, v4.own, Ping::default()));
         let error = lab.stack.device_status("tun1").expect("tun1").error;
         assert_eq!(error.as_deref(), Some("TUN device tun0 was deleted"));
         assert!(!lab.stack.inner().interface_named("tun1").expect("tun1").up);
-        let before = worker_time();
-        thread::sleep(Duration::from_millis(500));
-        assert!(
-            worker_time() - before < Duration::from_millis(50),
-            "it is not asked again and again"
-        );
+        assert_workers_sleep();
 
         lab.stack.remove_device("tun1").expect("tun1");
         let Some((right, tun1)) = Lab::right(config) else {
@@ -56,6 +44,43 @@ fn a_vanished_device_is_given_up_alone() {
         lab.right = right;
         assert!(answers(&lab));
     });
+}
+
+/// The kernel's interface is down for a while: nothing comes and goes, and nobody is kept busy.
+#[test]
+fn an_interface_may_be_down_for_a_while() {
+    in_private_network("an_interface_may_be_down_for_a_while", || {
+        let Some(lab) = Lab::start(LabConfig::default()) else {
+            return;
+        };
+        let v4 = Family::both()[0];
+        assert!(ping(&lab.right, v4.own1, Ping::default()));
+        if !ip_link(&lab.right, "set down") {
+            return;
+        }
+        assert!(!ping(&lab.left, v4.right, Ping::in_vain()));
+        assert_workers_sleep();
+        assert!(ip_link(&lab.right, "set up"));
+        assert!(ping(&lab.right, v4.own1, Ping::default()));
+        assert_eq!(lab.stack.device_status("tun1").expect("tun1").error, None);
+    });
+}
+
+/// Does something to a host's device with ip(8); `false` where that is not installed.
+fn ip_link(host: &Host, what: &str) -> bool {
+    let mut command = Command::new("ip");
+    command
+        .arg("link")
+        .args(what.split(' ').take(1))
+        .arg("tun0")
+        .args(what.split(' ').skip(1));
+    let done = host
+        .run(|| command.status())
+        .is_ok_and(|status| status.success());
+    if !done {
+        eprintln!("not tested: no `ip` to {what} a link with");
+    }
+    done
 }
 
 const TEST: &str = "a_killed_process_leaves_nothing_behind";

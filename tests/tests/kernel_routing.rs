@@ -8,8 +8,8 @@ use forebay::device::wire::{WireConfig, wire};
 use forebay::fib::{Route, RouteKind, TableId};
 use forebay::{Stack, Worker};
 use forebay_tests::kernel::{
-    Family, Host, Lab, LabConfig, PATIENCE, Ping, SILENCE, add_route, attach, delete_route,
-    exchange, forwarding_stack, in_private_network, ip, ping, trace,
+    Family, Host, Lab, LabConfig, PATIENCE, Ping, SILENCE, add_route, assert_workers_sleep, attach,
+    delete_route, exchange, forwarding_stack, in_private_network, ip, ping, trace,
 };
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery};
 
@@ -200,23 +200,15 @@ fn a_trace_shows_both_routers() {
             let back = [addresses.own1, ip(middle[0]), addresses.left];
             assert_eq!(trace(&chain.right, addresses.left), back);
             // Echo requests run out of hops no less than datagrams do.
-            for (ttl, answered) in [(1, false), (2, false), (3, true)] {
-                let request = Ping {
-                    ttl,
-                    patience: if answered {
-                        Ping::default().patience
-                    } else {
-                        SILENCE
-                    },
-                    ..Ping::default()
-                };
-                assert_eq!(
-                    ping(&chain.left, addresses.right, request),
-                    answered,
-                    "{ttl} hops"
-                );
+            let request = |ttl, ping: Ping| Ping { ttl, ..ping };
+            for ttl in [1, 2] {
+                let too_few = request(ttl, Ping::in_vain());
+                assert!(!ping(&chain.left, addresses.right, too_few));
             }
+            let enough = request(3, Ping::default());
+            assert!(ping(&chain.left, addresses.right, enough));
         }
+        assert_workers_sleep();
     });
 }
 

@@ -1,25 +1,17 @@
 //! At the kernel's full speed, and at none.
 
-use std::env;
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use forebay::device::{PacketPool, PacketQueue};
 use forebay_tests::kernel::{
-    Family, Heard, Host, Lab, LabConfig, Ping, bulk, drain, exchange, flood, in_private_network,
-    ping, resident_bytes, worker_time,
+    Family, Heard, Lab, LabConfig, Ping, bulk, drain, exchange, flood, in_private_network, ping,
+    resident_bytes, soak_time, stream, touch, worker_time,
 };
 
 /// Unread sockets: at `net.core.rmem_default` each they would take more than the whole pool.
 const UNREAD: usize = 200;
-
-/// How long a flood lasts in all.
-fn duration() -> Duration {
-    let seconds = env::var("FOREBAY_SOAK_SECS").ok();
-    Duration::from_secs(seconds.map_or(6, |seconds| seconds.parse().expect("seconds")))
-}
 
 #[test]
 fn unread_sockets_do_not_stop_the_router() {
@@ -32,7 +24,7 @@ fn unread_sockets_do_not_stop_the_router() {
             let Some(lab) = Lab::start(config) else {
                 return;
             };
-            soak(lab, duration() / 2);
+            soak(lab, soak_time() / 2);
         }
     });
 }
@@ -94,15 +86,6 @@ fn soak(lab: Lab, duration: Duration) {
     assert_eq!(pool.in_use(), 0);
 }
 
-/// Uses every buffer once: from then on the pool takes no more memory.
-fn touch(pool: &PacketPool) {
-    let (mut cache, mut all) = (pool.cache(), PacketQueue::new());
-    while let Some(mut packet) = cache.alloc() {
-        packet.spare_mut().fill(1);
-        all.push(packet);
-    }
-}
-
 /// A socket of Forebay's, and one of the left host's that sends to it.
 fn unread_socket(lab: &Lab, at: usize) -> (forebay::UdpSocket, UdpSocket) {
     let Family { left, own, .. } = Family::both()[at % 2];
@@ -116,10 +99,27 @@ fn unread_socket(lab: &Lab, at: usize) -> (forebay::UdpSocket, UdpSocket) {
     (socket, flooder)
 }
 
-/// A connected socket of one host, and the one of the other that it sends to.
-fn stream(from: &Host, to: &Host, at: std::net::IpAddr) -> (UdpSocket, UdpSocket) {
-    let sink = to.udp(at, 0);
-    (from.udp_to(sink.local_addr().expect("address")), sink)
+/// Super-packets of 36 buffers each, and a pool of hardly more than the devices keep ready.
+#[test]
+fn a_small_pool_is_slow_and_not_stuck() {
+    in_private_network("a_small_pool_is_slow_and_not_stuck", || {
+        for buffers in [128, 256, 1_024] {
+            let config = LabConfig {
+                buffers,
+                ..LabConfig::default()
+            };
+            let Some(lab) = Lab::start(config) else {
+                return;
+            };
+            let pool = lab.stack.inner().pool().clone();
+            for Family { right, .. } in Family::both() {
+                exchange(&lab.left, &lab.right, right, 2_000_000);
+            }
+            let (_, _, stack) = lab.stop();
+            drop(stack);
+            assert_eq!(pool.in_use(), 0);
+        }
+    });
 }
 
 /// With sockets open and links up, and nothing to do.
@@ -149,7 +149,7 @@ fn an_idle_worker_sleeps() {
 #[test]
 fn figures() {
     in_private_network("figures", || {
-        let time = duration() / 24;
+        let time = soak_time() / 24;
         for offload in [true, false] {
             let config = LabConfig {
                 offload,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use forebay_stack::wire::{checksum, icmp};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 
-use super::{Host, PATIENCE};
+use super::{Host, PATIENCE, SILENCE};
 
 /// One echo request.
 #[derive(Debug, Clone, Copy)]
@@ -27,6 +27,24 @@ impl Default for Ping {
             size: 56,
             ttl: 64,
             patience: PATIENCE,
+        }
+    }
+}
+
+impl Ping {
+    /// With this many bytes of payload.
+    pub fn of(size: usize) -> Self {
+        Self {
+            size,
+            ..Self::default()
+        }
+    }
+
+    /// One that is not to be answered, and waits no longer than it must.
+    pub fn in_vain() -> Self {
+        Self {
+            patience: SILENCE,
+            ..Self::default()
         }
     }
 }

@@ -23,6 +23,8 @@ pub struct LabConfig {
     pub right_mtu: u32,
     /// Early demux.
     pub early_demux: bool,
+    /// Packet buffers of the stack.
+    pub buffers: usize,
 }
 
 impl Default for LabConfig {
@@ -33,6 +35,7 @@ impl Default for LabConfig {
             left_mtu: 1_500,
             right_mtu: 1_500,
             early_demux: true,
+            buffers: 16_384,
         }
     }
 }
@@ -99,7 +102,11 @@ impl Lab {
     pub fn start(config: LabConfig) -> Option<Self> {
         let (left, tun0) = Self::left(config)?;
         let (right, tun1) = Self::right(config)?;
-        let stack = forwarding_stack();
+        let stack = Stack::builder()
+            .buffers(config.buffers)
+            .build()
+            .expect("a stack");
+        forward(&stack);
         set(
             &stack,
             "net.ipv4.ip_early_demux",
@@ -176,9 +183,13 @@ fn tun(config: LabConfig) -> TunConfig {
 /// A stack without devices that forwards.
 pub fn forwarding_stack() -> Stack {
     let stack = Stack::builder().build().expect("a stack");
-    set(&stack, "net.ipv4.ip_forward", 1);
-    set(&stack, "net.ipv6.conf.all.forwarding", 1);
+    forward(&stack);
     stack
+}
+
+fn forward(stack: &Stack) {
+    set(stack, "net.ipv4.ip_forward", 1);
+    set(stack, "net.ipv6.conf.all.forwarding", 1);
 }
 
 /// Sets a knob.

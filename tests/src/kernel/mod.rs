@@ -25,14 +25,20 @@ pub use host::Host;
 pub use icmp::{Ping, ping, trace};
 pub use lab::{Family, Lab, LabConfig, add_route, attach, delete_route, forwarding_stack, set};
 pub use tcp::{bulk, exchange};
-pub use udp::{Heard, drain, flood};
-pub use usage::{resident_bytes, worker_time};
+pub use udp::{Heard, drain, flood, stream};
+pub use usage::{assert_workers_sleep, resident_bytes, touch, worker_time};
 
 /// How long anything may take that is bound to happen, on a machine with other things to do.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How long to listen for what is not to come.
 pub const SILENCE: Duration = Duration::from_millis(300);
+
+/// How long the floods of one test last together: `FOREBAY_SOAK_SECS`, or a few seconds.
+pub fn soak_time() -> Duration {
+    let seconds = env::var("FOREBAY_SOAK_SECS").ok();
+    Duration::from_secs(seconds.map_or(6, |seconds| seconds.parse().expect("seconds")))
+}
 
 const ROLE: &str = "FOREBAY_TEST_ROLE";
 const TEST: &str = "FOREBAY_TEST_NAME";

@@ -1,8 +1,10 @@
 //! Datagrams of the kernel's in quantity.
 
-use std::net::UdpSocket;
+use std::net::{IpAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+use super::Host;
 
 /// What a drain has received.
 #[derive(Debug, Clone, Copy, Default)]
@@ -11,6 +13,12 @@ pub struct Heard {
     pub datagrams: u64,
     /// The longest time without one.
     pub silence: Duration,
+}
+
+/// A connected socket of one host, and the one of the other that it sends to.
+pub fn stream(from: &Host, to: &Host, at: impl Into<IpAddr>) -> (UdpSocket, UdpSocket) {
+    let sink = to.udp(at, 0);
+    (from.udp_to(sink.local_addr().expect("address")), sink)
 }
 
 /// Sends datagrams of this size as fast as the kernel takes them, until told to stop. Returns how

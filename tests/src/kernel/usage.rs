@@ -1,6 +1,10 @@
 //! What this process uses, as proc(5) tells it.
+
 use std::fs;
+use std::thread;
 use std::time::Duration;
+
+use forebay::device::{PacketPool, PacketQueue};
 
 /// Resident memory of this process, in bytes.
 pub fn resident_bytes() -> u64 {
@@ -22,8 +26,25 @@ pub fn worker_time() -> Duration {
             return None;
         }
         // Nanoseconds on a processor come first.
-        let stat = fs::read_to_string(path.join("schedstat")).ok()?;
+        let stat = fs::read_to_string(path.join("schedstat")).expect("schedstat");
         stat.split_whitespace().next()?.parse::<u64>().ok()
     });
     Duration::from_nanos(nanos.sum())
+}
+
+/// Asserts that Forebay's workers in this process have nothing to do, and know it.
+pub fn assert_workers_sleep() {
+    let (before, span) = (worker_time(), Duration::from_millis(500));
+    thread::sleep(span);
+    let busy = worker_time() - before;
+    assert!(busy < span / 10, "{busy:?} of {span:?}");
+}
+
+/// Uses every buffer once: from then on the pool takes no more memory.
+pub fn touch(pool: &PacketPool) {
+    let (mut cache, mut all) = (pool.cache(), PacketQueue::new());
+    while let Some(mut packet) = cache.alloc() {
+        packet.spare_mut().fill(1);
+        all.push(packet);
+    }
 }
