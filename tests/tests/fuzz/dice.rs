@@ -34,7 +34,7 @@ impl Dice {
 
     /// A number below `bound`, which is not 0.
     pub(crate) fn below(&self, bound: usize) -> usize {
-        (u128::from(self.u64()) * bound as u128 >> 64) as usize
+        ((u128::from(self.u64()) * bound as u128) >> 64) as usize
     }
 
     /// True once in `n` times.
