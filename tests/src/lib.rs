@@ -15,5 +15,10 @@ pub mod kernel;
 pub mod lab;
 pub mod packets;
 mod rig;
+mod routes;
+mod scenario;
+mod sockets;
 
 pub use rig::{Rig, V4, V6};
+pub use scenario::{Net, both, everywhere};
+pub use sockets::Datagram;

@@ -1,6 +1,6 @@
 //! Packets built by hand, and taken apart again. Checksums are right unless a test breaks them.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use forebay_stack::wire::{
     Checksum, IcmpHeader, Ipv4Header, Ipv6Header, TcpHeader, UdpHeader, ipv4, protocol,
@@ -99,6 +99,95 @@ pub fn udp_datagram(
     };
     datagram[6..8].copy_from_slice(&sum.to_be_bytes());
     datagram
+}
+
+/// The datagram whose payload begins with two bytes that bring its checksum to 0xffff, which is what
+/// a checksum computed as 0 is sent as (RFC 768).
+pub fn udp_with_checksum_ffff(src: SocketAddr, dst: SocketAddr, tail: &[u8]) -> Vec<u8> {
+    let with_first = |first: [u8; 2]| {
+        let payload = [&first, tail].concat();
+        udp(src.ip(), dst.ip(), src.port(), dst.port(), &payload)
+    };
+    let plain = with_first([0, 0]);
+    let at = plain.len() - tail.len() - 4;
+    let packet = with_first([plain[at], plain[at + 1]]);
+    assert_eq!(packet[at..at + 2], [0xff, 0xff]);
+    packet
+}
+
+/// The same packet with another TTL or hop limit.
+pub fn with_ttl(packet: impl Into<Vec<u8>>, ttl: u8) -> Vec<u8> {
+    let mut packet = packet.into();
+    match packet[0] >> 4 {
+        4 => {
+            packet[8] = ttl;
+            ipv4::fill_checksum(&mut packet);
+        }
+        _ => packet[7] = ttl,
+    }
+    packet
+}
+
+/// The same IPv4 packet with another word of flags and fragment offset.
+pub fn with_fragment_field(packet: impl Into<Vec<u8>>, field: u16) -> Vec<u8> {
+    let mut packet = packet.into();
+    packet[6..8].copy_from_slice(&field.to_be_bytes());
+    ipv4::fill_checksum(&mut packet);
+    packet
+}
+
+/// A piece of a packet.
+#[derive(Debug, Clone, Copy)]
+pub struct Fragment<'a> {
+    /// Protocol of what was cut up.
+    pub protocol: u8,
+    /// What the pieces have in common; IPv4 takes the lower 16 bits.
+    pub id: u32,
+    /// Where in it the piece lies, in bytes: a multiple of 8.
+    pub offset: usize,
+    /// Whether more pieces follow.
+    pub more: bool,
+    /// The piece.
+    pub data: &'a [u8],
+}
+
+/// A fragment in a packet of the addresses' family.
+pub fn fragment(
+    src: impl Into<IpAddr>,
+    dst: impl Into<IpAddr>,
+    fragment: &Fragment<'_>,
+) -> Vec<u8> {
+    let (src, dst) = (src.into(), dst.into());
+    let offset = u16::try_from(fragment.offset).expect("an offset");
+    if src.is_ipv4() {
+        let mut packet = ip(src, dst, fragment.protocol, fragment.data);
+        packet[4..6].copy_from_slice(&fragment.id.to_be_bytes()[2..]);
+        return with_fragment_field(packet, (offset / 8) | (u16::from(fragment.more) << 13));
+    }
+    let [high, low] = (offset | u16::from(fragment.more)).to_be_bytes();
+    let mut payload = vec![fragment.protocol, 0, high, low];
+    payload.extend_from_slice(&fragment.id.to_be_bytes());
+    payload.extend_from_slice(fragment.data);
+    ip(src, dst, protocol::FRAGMENT, &payload)
+}
+
+/// A packet without options and extension headers cut into fragments of `size` bytes, a multiple
+/// of 8.
+pub fn fragments(packet: &[u8], id: u32, size: usize) -> Vec<Vec<u8>> {
+    let whole = parse(packet);
+    let pieces = whole.payload.chunks(size).enumerate();
+    pieces
+        .map(|(index, data)| {
+            let piece = Fragment {
+                protocol: whole.protocol,
+                id,
+                offset: index * size,
+                more: index * size + data.len() < whole.payload.len(),
+                data,
+            };
+            fragment(whole.src, whole.dst, &piece)
+        })
+        .collect()
 }
 
 /// A TCP segment without options in a packet.

@@ -1,6 +1,7 @@
 //! A stack between two interfaces, driven by hand under a simulated clock.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use forebay::device::Device;
@@ -45,8 +46,8 @@ impl V6 {
 /// A stack with tun0 (10.0.0.1/24, fd00::1/64) and tun1 (10.1.0.1/24, fd01::1/64) that forwards.
 #[derive(Debug)]
 pub struct Rig {
-    /// The stack itself.
-    pub stack: Stack,
+    /// The stack itself, which other threads may use meanwhile.
+    pub stack: Arc<Stack>,
     core: Core,
     now: Instant,
 }
@@ -69,7 +70,7 @@ impl Rig {
 
     /// The rig around a stack of this make.
     pub fn with(config: &StackConfig) -> Self {
-        let stack = Stack::new(config);
+        let stack = Arc::new(Stack::new(config));
         let core = stack.core();
         let rig = Self {
             stack,
@@ -188,8 +189,8 @@ impl Rig {
             .receive(self.now, self.core.cache(), &mut queue, 64)
             .expect("a device that is not gone");
         self.receive(interface, &mut queue);
-        self.stack
-            .take_transmit(self.ifindex(interface), &mut queue);
+        let waiting = self.stack.transmit_queue(self.ifindex(interface));
+        waiting.expect("an interface of the rig").take(&mut queue);
         device
             .transmit(self.now, &mut queue, self.core.cache())
             .expect("a device that is not gone");
@@ -210,8 +211,8 @@ impl Rig {
     /// The same, with what a device would be told.
     pub fn output_with_meta(&mut self, interface: &str) -> Vec<(Vec<u8>, Meta)> {
         let mut queue = PacketQueue::new();
-        self.stack
-            .take_transmit(self.ifindex(interface), &mut queue);
+        let waiting = self.stack.transmit_queue(self.ifindex(interface));
+        waiting.expect("an interface of the rig").take(&mut queue);
         let mut output = Vec::new();
         while let Some(packet) = queue.pop() {
             output.push((packet.chunks().flatten().copied().collect(), *packet));
@@ -242,28 +243,6 @@ impl Rig {
             .drops()
             .filter(|(_, count)| *count > 0)
             .collect()
-    }
-
-    /// Adds a host route to the main table through an interface.
-    pub fn route_dev(&self, addr: IpAddr, interface: &str) {
-        use forebay_stack::fib::{Prefix, Route, RouteKind, TableId};
-        let ifindex = self.ifindex(interface);
-        match addr {
-            IpAddr::V4(addr) => {
-                let route = Route::new(RouteKind::Unicast, Prefix::host(addr)).dev(ifindex);
-                self.stack
-                    .fib4()
-                    .add(TableId::MAIN, route)
-                    .expect("a new route");
-            }
-            IpAddr::V6(addr) => {
-                let route = Route::new(RouteKind::Unicast, Prefix::host(addr)).dev(ifindex);
-                self.stack
-                    .fib6()
-                    .add(TableId::MAIN, route)
-                    .expect("a new route");
-            }
-        }
     }
 
     /// Buffers of the pool that are not home, once every cache has given back what it holds.

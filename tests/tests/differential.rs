@@ -1,9 +1,10 @@
 //! Whatever comes, and whatever is changed in between: early demux on or off, batches of 1, 2 or
 //! 64, the outcome is the same. Outputs, what sockets receive, drop reasons and counters.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 use forebay_stack::counters::Counter;
+use forebay_stack::drop::DropReason;
 use forebay_stack::packet::IpVersion;
 use forebay_stack::socket::SocketId;
 use forebay_stack::udp::Received;
@@ -258,6 +259,9 @@ const BOUND: [&str; SOCKETS] = [
     "[::]:2000",
 ];
 
+/// The log, the counters, and the drops by reason.
+type Outcome = (Vec<String>, Vec<(Counter, u64)>, Vec<(DropReason, u64)>);
+
 struct World {
     rig: Rig,
     sockets: Vec<SocketId>,
@@ -363,7 +367,7 @@ impl World {
     }
 
     /// What all worlds must agree in, at the end.
-    fn finish(mut self) -> (Vec<String>, Vec<(Counter, u64)>, Vec<(String, u64)>) {
+    fn finish(mut self) -> Outcome {
         for index in 0..SOCKETS {
             self.drain(index);
         }
@@ -375,10 +379,7 @@ impl World {
             )
         };
         let counters = snapshot.counters().filter(is_about_outcome).collect();
-        let drops = snapshot
-            .drops()
-            .map(|(reason, n)| (reason.name().to_owned(), n))
-            .collect();
+        let drops = snapshot.drops().collect();
         (self.log, counters, drops)
     }
 }
@@ -401,14 +402,14 @@ fn open(rig: &Rig, bound: &str) -> SocketId {
 
 fn peer_of(index: usize, port: u16) -> SocketAddr {
     let peer: IpAddr = match BOUND[index].starts_with('[') {
-        true => Ipv6Addr::from(V6::PEER).into(),
+        true => V6::PEER.into(),
         false => V4::PEER.into(),
     };
     SocketAddr::new(peer, port)
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 192, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn early_demux_and_batch_size_never_show(events in prop::collection::vec(event(), 1..40)) {

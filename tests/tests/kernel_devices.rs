@@ -10,7 +10,7 @@ use forebay::device::tun::{TunConfig, TunDevice, TunError};
 use forebay_os::netif::Netlink;
 use forebay_tests::kernel::{
     Family, Lab, LabConfig, PATIENCE, Ping, SILENCE, attach, forwarding_stack, in_private_network,
-    ip, is_role, ping, this_test, worker_time,
+    ip, is_role, pass_over, ping, this_test, worker_time,
 };
 
 /// The kernel's end of a device goes away: that interface is down, and the others go on. Another
@@ -121,9 +121,10 @@ fn start() -> Option<Child> {
 
 fn echo_for_ever() {
     let tun = match TunDevice::open(&device(), 1_500) {
-        Ok(tun) => tun,
-        Err(TunError::Missing(_) | TunError::OpenNotPermitted(_)) => return,
-        Err(error) => panic!("{error}"),
+        Err(error @ (TunError::Missing(_) | TunError::OpenNotPermitted(_))) => {
+            return pass_over(&error);
+        }
+        other => other.expect("a device"),
     };
     let mut netlink = Netlink::open().expect("netlink");
     let index = netlink.index(tun.name()).expect("index");

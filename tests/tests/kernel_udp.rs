@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use forebay::UdpSocket;
 use forebay::fib::{Prefix, Route, RouteKind, TableId};
 use forebay_tests::kernel::{Family, Lab, LabConfig, PATIENCE, in_private_network, ip};
+use nix::sys::socket::{setsockopt, sockopt::UdpGsoSegment};
 
 const SIZES: [usize; 8] = [0, 1, 64, 1_400, 1_472, 3_000, 20_000, 65_507];
 
@@ -206,6 +207,58 @@ fn any_destination_is_served_in_its_own_name() {
                     .send_from_to(&payload(3_001), asked, from)
                     .expect("send");
                 assert_eq!(client.recv(&mut buf).expect("an answer"), 3_001);
+            }
+        }
+    });
+}
+
+/// Programs look before they receive, and a look must cost nothing: that it verifies a checksum
+/// which arriving did not (Linux lost long datagrams over that in June 2017).
+#[test]
+fn looking_first_loses_nothing() {
+    in_private_network("looking_first_loses_nothing", || {
+        for lab in labs() {
+            for Family { own, .. } in Family::both() {
+                let ours = bind(&lab, SocketAddr::new(own, 0));
+                let kernel = lab.left.udp_to(ours.address());
+                for size in [60, 68, 69, 76, 77, 501, 1_400, 3_001] {
+                    let (payload, mut buf) = (payload(size), vec![0; 4_000]);
+                    kernel.send(&payload).expect("send");
+                    for _ in 0..2 {
+                        let (len, from) = ours.peek_from(&mut buf).expect("a look");
+                        assert!(buf[..len] == payload && from.port() == kernel.address().port());
+                    }
+                    assert_eq!(ours.receive().expect("the datagram").0, payload);
+                }
+            }
+        }
+    });
+}
+
+/// What QUIC does: many datagrams in one call, which come to Forebay as one packet. They arrive one
+/// by one, at a socket of Forebay's and at another kernel's.
+#[test]
+fn segmented_sends_arrive_as_datagrams() {
+    in_private_network("segmented_sends_arrive_as_datagrams", || {
+        const SIZE: u16 = 1_200;
+        let payload = payload(40 * usize::from(SIZE) + 7);
+        for lab in labs() {
+            for Family {
+                left, own, right, ..
+            } in Family::both()
+            {
+                let ours = bind(&lab, SocketAddr::new(own, 0));
+                let theirs = lab.right.udp(right, 0);
+                let sender = lab.left.udp(left, 0);
+                setsockopt(&sender, UdpGsoSegment, &i32::from(SIZE)).expect("UDP_SEGMENT");
+                let receivers: [&dyn Socket; 2] = [&ours, &theirs];
+                for receiver in receivers {
+                    sender.connect(receiver.address()).expect("connect");
+                    sender.send(&payload).expect("send");
+                    for datagram in payload.chunks(SIZE.into()) {
+                        assert!(receiver.receive().expect("a datagram").0 == datagram);
+                    }
+                }
             }
         }
     });

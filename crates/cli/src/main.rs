@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use commands::{exec, run, sysctl};
+use commands::{addr, exec, link, nstat, route, rule, run, ss, sysctl};
 
 /// An IP router and a host in one process, in user space.
 ///
@@ -36,6 +36,12 @@ enum Command {
     Run(run::RunArgs),
     Exec(exec::ExecArgs),
     Sysctl(sysctl::SysctlArgs),
+    Addr(addr::AddrArgs),
+    Link(link::LinkArgs),
+    Route(route::RouteArgs),
+    Rule(rule::RuleArgs),
+    Nstat(nstat::NstatArgs),
+    Ss(ss::SsArgs),
 }
 
 fn main() -> ExitCode {
@@ -43,6 +49,12 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Exec(args) => exec::run(&args),
         Command::Sysctl(args) => sysctl::run(&args),
+        Command::Addr(args) => addr::run(&args),
+        Command::Link(args) => link::run(&args),
+        Command::Route(args) => route::run(&args),
+        Command::Rule(args) => rule::run(&args),
+        Command::Nstat(args) => nstat::run(&args),
+        Command::Ss(args) => ss::run(&args),
     };
     result.unwrap_or_else(|error| {
         commands::complain(&error);

@@ -104,6 +104,16 @@ fn datagrams_come_back_from_the_echo_service() {
 }
 
 #[test]
+fn a_small_mtu_is_for_ipv4_alone() {
+    const TEST: &str = "a_small_mtu_is_for_ipv4_alone";
+    if !is_inside() {
+        return in_private_network(TEST, &["--mtu", "576"]);
+    }
+    let long = [7; 4_000];
+    assert_eq!(ask("10.9.0.1:7", &long), long);
+}
+
+#[test]
 fn a_configuration_takes_the_defaults_place() {
     const TEST: &str = "a_configuration_takes_the_defaults_place";
     if is_inside() {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 
 use forebay_stack::core::Core;
+use forebay_stack::interface::TransmitQueue;
 use forebay_stack::packet::PacketQueue;
 use forebay_stack::time::Instant;
 
@@ -18,6 +19,8 @@ const BUDGET: usize = 64;
 pub(crate) struct Attached {
     pub(crate) ifindex: u32,
     pub(crate) device: Box<dyn Device>,
+    /// What waits for the device in the stack.
+    pub(crate) waiting: Arc<TransmitQueue>,
     /// What the device could not take yet.
     pub(crate) unsent: PacketQueue,
     pub(crate) status: Arc<Mutex<DeviceStatus>>,
@@ -58,7 +61,7 @@ impl Driver {
 
     pub(crate) fn attach(&mut self, mut attached: Attached, waker: Option<Waker>) {
         if let Some(waker) = waker {
-            attached.device.set_waker(waker);
+            attached.set_waker(&waker);
         }
         self.devices.push(attached);
     }
@@ -69,7 +72,7 @@ impl Driver {
 
     pub(crate) fn set_waker(&mut self, waker: &Waker) {
         for attached in &mut self.devices {
-            attached.device.set_waker(waker.clone());
+            attached.set_waker(waker);
         }
     }
 
@@ -98,7 +101,7 @@ impl Driver {
         let mut deadline = stack.poll(&mut self.core, now);
         busy |= deadline.is_some_and(|deadline| deadline <= now);
         for attached in &mut self.devices {
-            match attached.transmit(stack, &mut self.core, now) {
+            match attached.transmit(&mut self.core, now) {
                 Ok(sent) => busy |= sent,
                 Err(error) => gone.push((attached.ifindex, error)),
             }
@@ -146,16 +149,17 @@ impl Driver {
 }
 
 impl Attached {
+    /// Packets from either side wake the driver.
+    fn set_waker(&mut self, waker: &Waker) {
+        self.device.set_waker(waker.clone());
+        self.waiting.set_waker(waker.clone());
+    }
+
     /// Offers the device what it left last time, then what has come since. Says whether the device
     /// took anything.
-    fn transmit(
-        &mut self,
-        stack: &forebay_stack::Stack,
-        core: &mut Core,
-        now: Instant,
-    ) -> io::Result<bool> {
+    fn transmit(&mut self, core: &mut Core, now: Instant) -> io::Result<bool> {
         if self.unsent.is_empty() {
-            stack.take_transmit(self.ifindex, &mut self.unsent);
+            self.waiting.take(&mut self.unsent);
         }
         let before = self.unsent.len();
         self.device.transmit(now, &mut self.unsent, core.cache())?;

@@ -207,14 +207,13 @@ impl Stack {
             status: Arc::clone(&status),
         };
         lock(&self.shared.devices).push(known);
-        if let Some(waker) = lock(&self.shared.waker).clone() {
-            self.shared.stack.set_transmit_waker(ifindex, waker);
-        }
-        let (device, unsent) = (Box::new(device), PacketQueue::new());
+        // Somebody may have removed the interface again, by its index.
+        let waiting = self.shared.stack.transmit_queue(ifindex);
         self.shared.command(Command::Attach(Attached {
             ifindex,
-            device,
-            unsent,
+            device: Box::new(device),
+            waiting: waiting.ok_or(io::ErrorKind::NotFound)?,
+            unsent: PacketQueue::new(),
             status,
         }));
         Ok(ifindex)
@@ -299,9 +298,8 @@ impl Shared {
         }
         *claimed = Some(waker.clone());
         drop(claimed);
-        self.stack.set_transmit_waker(LOOPBACK, waker.clone());
-        for known in lock(&self.devices).iter() {
-            self.stack.set_transmit_waker(known.ifindex, waker.clone());
+        if let Some(loopback) = self.stack.transmit_queue(LOOPBACK) {
+            loopback.set_waker(waker.clone());
         }
         self.command(Command::SetWaker(waker.clone()));
         Some(())

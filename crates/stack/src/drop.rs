@@ -1,7 +1,7 @@
 //! Why a packet ended here: a variant, a line of documentation, a counter.
 //!
 //! The names follow Linux's `skb_drop_reason` where it has one. A packet is dropped in one place
-//! ([`crate::core::Local::drop`]), with one reason, which counts itself and the SNMP counters that
+//! (`Local::drop`), with one reason, which counts itself and the SNMP counters that
 //! Linux counts for it.
 
 use crate::counters::{Counter, Counter as C};
@@ -87,7 +87,7 @@ reasons! {
     TtlExceeded, [IpInHdrErrors], [Ip6InHdrErrors];
     /// Larger than the next hop's MTU, and not to be fragmented.
     PktTooBig, [IpFragFails], [Ip6InTooBigErrors, Ip6FragFails];
-    /// The MTU of the outgoing interface is too small for any IPv6 (below 1,280).
+    /// The interface carries no IPv6: its MTU is below 1,280, or `disable_ipv6` says so.
     Ipv6Disabled, [], [Ip6InDiscards];
 
     // However many fragments of a datagram are dropped, it is one failure, and reassembly counts it.

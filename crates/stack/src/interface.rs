@@ -64,7 +64,7 @@ pub struct Interface {
     /// Its addresses, the primary ones first.
     pub addresses: Vec<InterfaceAddress>,
     /// What waits for the device.
-    pub(crate) tx: Arc<TxQueue>,
+    pub(crate) tx: Arc<TransmitQueue>,
 }
 
 /// An address of an interface, with the prefix that is on-link there.
@@ -199,7 +199,7 @@ impl Interfaces {
             up: true,
             offload: config.offload,
             addresses: Vec::new(),
-            tx: Arc::new(TxQueue::new(config.tx_queue_len)),
+            tx: Arc::new(TransmitQueue::new(config.tx_queue_len)),
         }));
         index
     }
@@ -212,7 +212,7 @@ impl Interfaces {
 }
 
 /// Packets that wait for a device: bounded, filled by every core, emptied by who drives the device.
-pub(crate) struct TxQueue {
+pub struct TransmitQueue {
     limit: usize,
     state: Mutex<TxState>,
 }
@@ -226,15 +226,15 @@ struct TxState {
     waker: Option<Waker>,
 }
 
-impl fmt::Debug for TxQueue {
+impl fmt::Debug for TransmitQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TxQueue")
+        f.debug_struct("TransmitQueue")
             .field("len", &self.len())
             .finish_non_exhaustive()
     }
 }
 
-impl TxQueue {
+impl TransmitQueue {
     fn new(limit: usize) -> Self {
         Self {
             limit,
@@ -270,7 +270,7 @@ impl TxQueue {
     }
 
     /// Moves everything to `out`.
-    pub(crate) fn take(&self, out: &mut PacketQueue) {
+    pub fn take(&self, out: &mut PacketQueue) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         out.append(&mut state.packets);
     }
@@ -289,7 +289,8 @@ impl TxQueue {
             .is_closed = false;
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// How many packets wait.
+    pub fn len(&self) -> usize {
         self.state
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -297,7 +298,13 @@ impl TxQueue {
             .len()
     }
 
-    pub(crate) fn set_waker(&self, waker: Waker) {
+    /// Whether none does.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Has `waker` woken whenever packets begin to wait.
+    pub fn set_waker(&self, waker: Waker) {
         self.state
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

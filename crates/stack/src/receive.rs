@@ -3,7 +3,7 @@
 //! A batch goes through the stages together: each stage looks at every packet before the next
 //! stage begins, so that the memory which one packet needs is fetched while another is looked at.
 //! A stage decides and writes its [`Verdict`] on the packet; nothing happens to anything else until
-//! [`act`], which goes through the batch in the order of arrival. That is why the size of a batch
+//! `act`, which goes through the batch in the order of arrival. That is why the size of a batch
 //! never shows in what comes out.
 //!
 //! ```text
@@ -47,18 +47,24 @@ impl Stack {
     /// to be called again at the latest.
     pub fn poll(&self, core: &mut Core, now: Instant) -> Option<Instant> {
         let mut looped = PacketQueue::new();
-        self.take_transmit(LOOPBACK, &mut looped);
-        self.receive(core, now, LOOPBACK, &mut looped);
-        let deadline = self.with_core(core, now, |cx| {
-            let deadlines = [self.reassembly4.expire(cx), self.reassembly6.expire(cx)];
-            deadlines.into_iter().flatten().min()
+        self.with_core(core, now, |cx| {
+            if let Some(loopback) = cx.view.interfaces.get(LOOPBACK) {
+                loopback.tx.take(&mut looped);
+            }
         });
-        let more_on_loopback = self.transmit_queue_len(LOOPBACK) > 0;
-        if more_on_loopback {
-            Some(now)
-        } else {
-            deadline
-        }
+        self.receive(core, now, LOOPBACK, &mut looped);
+        self.with_core(core, now, |cx| {
+            let looped = cx.view.interfaces.get(LOOPBACK);
+            let at_once = looped
+                .filter(|loopback| !loopback.tx.is_empty())
+                .map(|_| now);
+            let deadlines = [
+                at_once,
+                self.reassembly4.expire(cx),
+                self.reassembly6.expire(cx),
+            ];
+            deadlines.into_iter().flatten().min()
+        })
     }
 }
 

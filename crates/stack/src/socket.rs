@@ -197,13 +197,23 @@ impl Slot {
     /// Changes the state, with no datagram on its way into the queue. The key set that counts must
     /// be written.
     pub(crate) fn set_status(&self, status: Status) {
+        self.move_to(status, || {});
+    }
+
+    /// The same for a socket that moves from one key set to the other. `moved` is called when the
+    /// new one counts and the old one is still to be found.
+    pub(crate) fn move_to(&self, status: Status, moved: impl FnOnce()) {
         self.queue.exclusively(|| {
             let old = self.status();
-            self.key_set(old.keys).set_connected(0);
+            let stays = status.mode == Mode::Connected && status.keys == old.keys;
             if status.mode == Mode::Connected {
                 self.key_set(status.keys).set_connected(status.generation);
             }
             self.head.status.store(status.pack(), Ordering::Release);
+            moved();
+            if !stays {
+                self.key_set(old.keys).set_connected(0);
+            }
         });
     }
 }

@@ -3,8 +3,7 @@
 use core::fmt;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use core::sync::atomic::{AtomicU16, Ordering};
-use core::task::Waker;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use forebay_sync::packet::STRIDE;
 use forebay_sync::rcu::{Domain, Guard, Rcu};
@@ -14,10 +13,10 @@ use crate::counters::{Counters, Snapshot};
 use crate::demux::Demux;
 use crate::family::{V4, V6};
 use crate::fib::{self, Fib};
-use crate::interface::Interfaces;
+use crate::interface::{Interfaces, TransmitQueue};
 use crate::ip::icmp::RateLimiter;
 use crate::ip::reassembly::Reassembler;
-use crate::packet::{PacketPool, PacketQueue};
+use crate::packet::PacketPool;
 use crate::random::SecretRandom;
 use crate::siphash::Key;
 use crate::sysctl::Sysctls;
@@ -224,23 +223,11 @@ impl Stack {
 
 /// Who drives the devices.
 impl Stack {
-    /// Moves the packets that wait for an interface's device to `out`.
-    pub fn take_transmit(&self, ifindex: u32, out: &mut PacketQueue) {
-        if let Some(interface) = self.interface(ifindex) {
-            interface.tx.take(out);
-        }
-    }
-
-    /// How many packets wait for an interface's device.
-    pub fn transmit_queue_len(&self, ifindex: u32) -> usize {
-        self.interface(ifindex)
-            .map_or(0, |interface| interface.tx.len())
-    }
-
-    /// Has `waker` woken whenever packets begin to wait for the interface's device.
-    pub fn set_transmit_waker(&self, ifindex: u32, waker: Waker) {
-        if let Some(interface) = self.interface(ifindex) {
-            interface.tx.set_waker(waker);
-        }
+    /// The packets that wait for an interface's device.
+    pub fn transmit_queue(&self, ifindex: u32) -> Option<Arc<TransmitQueue>> {
+        let reader = self.domain.reader();
+        let guard = reader.guard();
+        let interface = self.interfaces.read(&guard).get(ifindex)?;
+        Some(Arc::clone(&interface.tx))
     }
 }

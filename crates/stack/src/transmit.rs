@@ -14,6 +14,7 @@ use crate::drop::DropReason;
 use crate::family::Family;
 use crate::fib::{Address as _, Adjacency, LookupError, NextHop, Query, Resolved, RouteKind};
 use crate::interface::{Interface, LOOPBACK};
+use crate::ip::validate::carries;
 use crate::ip::{forward, fragment};
 use crate::packet::{ChecksumState, GsoKind, IpVersion, Packet};
 use crate::segment;
@@ -94,11 +95,13 @@ pub(crate) fn route_output<'g, F: Family>(
         iif: LOOPBACK,
         own: None,
     };
-    let Resolved { next_hop, .. } = F::routes(cx.view)
-        .lookup(&query)
-        .map_err(|error| refused::<F>(cx, error))?;
+    let next_hop = match F::routes(cx.view).lookup(&query) {
+        Ok(Resolved { next_hop, .. }) => next_hop,
+        Err(LookupError::NoRoute) if oif.is_some() => return on_link::<F>(cx, dst, src, oif),
+        Err(error) => return Err(refused::<F>(cx, error)),
+    };
     if next_hop.kind == RouteKind::Local {
-        let loopback = up_interface(cx, LOOPBACK)?;
+        let loopback = up_interface::<F>(cx, LOOPBACK)?;
         let src = src.unwrap_or(dst);
         let (oif, mtu) = (LOOPBACK, loopback.mtu);
         return Ok(OutputRoute {
@@ -113,7 +116,7 @@ pub(crate) fn route_output<'g, F: Family>(
     if oif.is_some_and(|oif| oif != next_hop.oif) {
         return on_link::<F>(cx, dst, src, oif);
     }
-    let interface = up_interface(cx, next_hop.oif)?;
+    let interface = up_interface::<F>(cx, next_hop.oif)?;
     let src = match src.or(next_hop.pref_src) {
         Some(src) => src,
         None => select_source::<F>(cx, interface, next_hop.gateway.unwrap_or(dst))?,
@@ -126,6 +129,25 @@ pub(crate) fn route_output<'g, F: Family>(
         kind: next_hop.kind,
         next_hop: Some(next_hop),
     })
+}
+
+/// Finds the way back to who sent a packet that came in by `iif`, for an answer from `src`.
+///
+/// A subnet's broadcast address looks like any other; only its route tells. Nobody answers a packet
+/// that claims to come from one (RFC 1122 section 3.2.2): a crowd would get the answer.
+pub(crate) fn route_back<'g, F: Family>(
+    cx: &Context<'g>,
+    peer: F::Addr,
+    src: Option<F::Addr>,
+    iif: u32,
+) -> Result<OutputRoute<'g, F>, SendError> {
+    // Link-local addresses mean something on their link only.
+    let link = peer.is_on_link_by_definition().then_some(iif);
+    let route = route_output::<F>(cx, peer, src, link)?;
+    if route.kind == RouteKind::Broadcast {
+        return Err(SendError::AccessDenied);
+    }
+    Ok(route)
 }
 
 /// Sends a transport header and payload, its checksum filled, by `route`. Counts; packets too large
@@ -233,7 +255,7 @@ fn on_link<'g, F: Family>(
         Some(oif) => oif,
         None => group_interface::<F>(cx, dst, src).ok_or(SendError::NetworkUnreachable)?,
     };
-    let interface = up_interface(cx, oif)?;
+    let interface = up_interface::<F>(cx, oif)?;
     let src = match src {
         Some(src) => src,
         None => select_source::<F>(cx, interface, dst)?,
@@ -307,11 +329,12 @@ fn best_source<F: Family>(interface: &Interface, towards: F::Addr) -> Option<F::
     own.rev().max_by_key(|addr| F::source_rank(*addr, towards))
 }
 
-fn up_interface<'g>(cx: &Context<'g>, ifindex: u32) -> Result<&'g Interface, SendError> {
+fn up_interface<'g, F: Family>(cx: &Context<'g>, ifindex: u32) -> Result<&'g Interface, SendError> {
     let interface = cx
         .view
         .interfaces
         .get(ifindex)
+        .filter(|interface| carries::<F>(cx, interface))
         .ok_or(SendError::NetworkUnreachable)?;
     if interface.up {
         Ok(interface)

@@ -170,7 +170,9 @@ fn run(early_demux: bool, steps: &[Step]) -> impl PartialEq + std::fmt::Debug {
     let mut rig = Rig::with_early_demux(early_demux);
     let mut sockets = Vec::new();
     let mut seen = Vec::new();
-    let addr = |list: &[&str], index: u8| -> IpAddr { list[usize::from(index)].parse().unwrap() };
+    let addr = |list: &[&str], index: u8| -> IpAddr {
+        list[usize::from(index)].parse().expect("an address")
+    };
     for (number, step) in steps.iter().enumerate() {
         let now = rig.now();
         match step {

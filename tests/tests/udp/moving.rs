@@ -175,12 +175,12 @@ fn churn(stack: &Stack, now: Instant, own: IpAddr, peer: IpAddr, turn: u32) {
     let id = stack.udp_open(version_of(own)).expect("a socket");
     stack.udp_set_reuse_addr(id, true).expect("open");
     stack.udp_bind(id, (own, 53).into()).expect("they share");
-    if turn % 3 > 0 {
+    if !turn.is_multiple_of(3) {
         stack
             .udp_connect(now, id, (peer, 1000).into())
             .expect("a route");
     }
-    if turn % 2 > 0 {
+    if !turn.is_multiple_of(2) {
         while let Ok(Some(_)) = stack.udp_recv(id, &mut [], false) {}
     }
     stack.udp_close(id).expect("open");

@@ -34,14 +34,16 @@ fn crafted(src: IpAddr, dst: IpAddr, len: u16, checksum: Option<u16>, bytes: &[u
     packets::ip(src, dst, protocol::UDP, &datagram)
 }
 
+/// Length field, checksum, what is delivered, why not.
+type Case = (u16, Option<u16>, Option<&'static [u8]>, DropReason);
+
 #[test]
 fn lengths_and_checksums() {
     both(|mut rig| {
         for (own, peer) in pairs() {
             let v4 = own.is_ipv4();
             let id = connected(&rig, own, 53, peer, 1000);
-            // Length field, checksum, what is delivered, why not.
-            let cases: [(u16, Option<u16>, Option<&[u8]>, DropReason); 10] = [
+            let cases: [Case; 10] = [
                 (16, None, Some(b"12345678"), DropReason::UdpCsum),
                 (10, None, Some(b"12"), DropReason::UdpCsum),
                 (8, None, Some(b""), DropReason::UdpCsum),

@@ -37,7 +37,7 @@ pub(crate) enum CommandError {
     #[error(transparent)]
     Stack(#[from] ClientError),
     /// A file or stdout.
-    #[error("{0}")]
+    #[error(transparent)]
     Io(#[from] io::Error),
 }
 

@@ -14,14 +14,18 @@ use clap::Args;
 use forebay::device::tun::TunConfig;
 use forebay::netns::{Interface, PrivateNetwork, PrivateNetworkError};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use toml::Spanned;
 
 use super::{complain, signals};
-use crate::config::{Config, Device, Kind, Problem, Tun};
+use crate::config::{Config, Device, Kind, Net, Problem, Tun};
 use crate::control::{OVERRIDE, RuntimeDir, client};
 use crate::daemon::{self, Daemon, Knob};
 
 /// What the network is like without a file.
 const NETWORK: &str = include_str!("../../../../examples/exec.toml");
+
+/// RFC 8200 section 5.
+const IPV6_MIN_MTU: u32 = 1_280;
 
 /// Exit statuses as env(1) and timeout(1) have them.
 const FAILED: u8 = 125;
@@ -47,7 +51,8 @@ pub(crate) struct ExecArgs {
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Largest IP packet between the command and the stack, in bytes: 68 to 65535
+    /// Largest IP packet between the command and the stack, in bytes: 68 to 65535; below 1280
+    /// there is no IPv6
     #[arg(long, value_parser = clap::value_parser!(u32).range(68..=65_535))]
     mtu: Option<u32>,
 
@@ -90,7 +95,9 @@ fn exec(args: &ExecArgs) -> anyhow::Result<u8> {
         Some(path) => Config::load(path)?,
         None => Config::parse("examples/exec.toml", NETWORK)?,
     };
-    adapt(&mut config, args);
+    for device in &mut config.devices {
+        adapt(device, args);
+    }
     let network = Network::of(&config)?;
     daemon::rehearse(&config, &args.set)?;
 
@@ -113,13 +120,18 @@ fn exec(args: &ExecArgs) -> anyhow::Result<u8> {
     Ok(exit_status(wait(&mut child, signals)?))
 }
 
-/// What the command line says about the device.
-fn adapt(config: &mut Config, args: &ExecArgs) {
-    for device in &mut config.devices {
-        if let Kind::Exec(tun) = &mut device.kind {
-            device.mtu = args.mtu.or(device.mtu);
-            tun.offload &= !args.no_offload;
-        }
+/// What the command line says about the command's device.
+fn adapt(device: &mut Device, args: &ExecArgs) {
+    let Kind::Exec(tun) = &mut device.kind else {
+        return;
+    };
+    tun.offload &= !args.no_offload;
+    device.mtu = args.mtu.or(device.mtu);
+    // A file that asks for IPv6 on such a link is refused; nobody has asked for these addresses.
+    if args.config.is_none() && device.mtu.is_some_and(|mtu| mtu < IPV6_MIN_MTU) {
+        let is_ipv4 = |address: &Spanned<Net>| address.get_ref().addr.is_ipv4();
+        device.addresses.retain(is_ipv4);
+        tun.peer_addresses.retain(is_ipv4);
     }
 }
 

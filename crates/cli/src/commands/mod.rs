@@ -1,11 +1,17 @@
 //! The subcommands, a file each.
 
-pub(crate) mod exec;
-pub(crate) mod run;
-pub(crate) mod sysctl;
-
+pub(crate) mod addr;
 mod asking;
+pub(crate) mod exec;
+pub(crate) mod link;
+pub(crate) mod nstat;
+pub(crate) mod route;
+pub(crate) mod rule;
+pub(crate) mod run;
 mod signals;
+pub(crate) mod ss;
+pub(crate) mod sysctl;
+mod words;
 
 use crate::daemon::Daemon;
 

@@ -1,5 +1,6 @@
 //! `forebay run`: route and serve, and say each second what happens.
 
+use std::collections::BTreeSet;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -31,7 +32,8 @@ const PAGE: u64 = 20;
 ///
 /// Each second there is a line with the packets that came in, their bytes, and what became of
 /// them: forwarded, delivered to a socket or a protocol of this host, or dropped, with the reasons
-/// that occur most. Ctrl-C (or SIGTERM) ends it with a summary.
+/// that occur most. (As in Linux, a packet counts as forwarded before it is queued for a device; if
+/// the queue is full, it counts as dropped, too.) Ctrl-C (or SIGTERM) ends it with a summary.
 #[derive(Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct RunArgs {
@@ -53,6 +55,10 @@ pub(crate) struct RunArgs {
     duration: Option<Duration>,
 
     /// Print JSON: an object a second, and one with the whole at the end
+    ///
+    /// Each has the keys `event` ("second" or "summary"), `seconds` (how long it was), `packets`,
+    /// `bytes`, `forwarded`, `delivered`, `dropped`, `drops` (by reason), and for generated
+    /// traffic `traffic` (what the hosts at the far ends sent, and what they and the sockets got).
     #[arg(long)]
     json: bool,
 }
@@ -109,7 +115,7 @@ fn follow(
     let start = Instant::now();
     let end = duration.and_then(|duration| start.checked_add(duration));
     let (mut last, mut last_totals) = (start, None);
-    let mut failures = 0;
+    let mut failed = BTreeSet::new();
     loop {
         let next = last + INTERVAL;
         let until = end.map_or(next, |end| end.min(next));
@@ -120,9 +126,10 @@ fn follow(
         }
         let (now, totals) = (Instant::now(), daemon.totals());
         status.line(&totals.since(last_totals.as_ref(), now - last))?;
-        for (name, error) in daemon.failures().iter().skip(failures) {
-            eprintln!("forebay: {name} is down: {error}");
-            failures += 1;
+        for (name, error) in daemon.failures() {
+            if failed.insert(name.clone()) {
+                eprintln!("forebay: {name} is down: {error}");
+            }
         }
         (last, last_totals) = (next.max(now - INTERVAL / 2), Some(totals));
     }

@@ -65,6 +65,8 @@ pub(crate) struct SysctlArgs {
 }
 
 pub(crate) fn run(args: &SysctlArgs) -> anyhow::Result<ExitCode> {
+    // Read before the stack is asked, which waits for no typist.
+    let file = args.load.as_deref().map(read_file).transpose()?;
     let mut client = args.asking.client()?;
     let mut session = Session {
         args,
@@ -72,7 +74,7 @@ pub(crate) fn run(args: &SysctlArgs) -> anyhow::Result<ExitCode> {
         read: Vec::new(),
         failed: false,
     };
-    session.run()?;
+    session.run(file.as_deref().unwrap_or_default())?;
     let (read, failed) = (session.read, session.failed);
     if args.asking.json {
         let object: Map<String, Value> = read.into_iter().map(|(k, v)| (k, v.into())).collect();
@@ -107,18 +109,17 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    fn run(&mut self) -> Result<(), CommandError> {
+    /// `settings` are those of a file.
+    fn run(&mut self, settings: &str) -> Result<(), CommandError> {
         if self.args.all {
             self.read = self.client.sysctls()?;
         }
-        if let Some(file) = &self.args.load {
-            let text = read_file(file)?;
-            for (number, line) in (1..).zip(text.lines()) {
-                match parse_line(line) {
-                    Ok(None) => {}
-                    Ok(Some(setting)) => self.apply(&setting)?,
-                    Err(why) => self.fail(&format!("{file}:{number}: {why}")),
-                }
+        let file = self.args.load.as_deref().unwrap_or_default();
+        for (number, line) in (1..).zip(settings.lines()) {
+            match parse_line(line) {
+                Ok(None) => {}
+                Ok(Some(setting)) => self.apply(&setting)?,
+                Err(why) => self.fail(&format!("{file}:{number}: {why}")),
             }
         }
         for variable in &self.args.variables {
@@ -158,7 +159,7 @@ impl Session<'_> {
     }
 
     fn refused(&mut self, name: &str, may_fail: bool, failure: &Failure) {
-        if self.args.ignore && failure.errno == Errno::ENoEnt {
+        if self.args.ignore && failure.errno == Errno::NoEnt {
             return;
         }
         asking::complain(&format!("sysctl: {name}: {failure}"));

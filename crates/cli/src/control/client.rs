@@ -37,14 +37,14 @@ pub(crate) enum ClientError {
     },
     /// The request was refused.
     #[error("forebay answers: {0}")]
-    Refused(#[from] Failure),
+    Refused(Failure),
     /// What came back was no answer.
     #[error(
         "the stack gave an answer that makes no sense here; use the `forebay` that it was started with"
     )]
     Garbled,
     /// The socket failed.
-    #[error("the stack can't be reached: {0}")]
+    #[error("the stack can't be reached")]
     Io(#[from] io::Error),
 }
 
@@ -127,9 +127,9 @@ impl Client {
         }
     }
 
-    /// Where to keep something about this stack until the next command.
-    pub(crate) fn file(&self, kind: &str) -> PathBuf {
-        self.directory.file(&self.stack, kind)
+    /// Where `nstat` keeps what it has shown of this stack.
+    pub(crate) fn history(&self) -> PathBuf {
+        self.directory.history(&self.stack)
     }
 
     /// Has something done.

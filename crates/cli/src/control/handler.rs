@@ -4,7 +4,7 @@ use forebay::Stack;
 use forebay::interface::{Interface, InterfaceAddress, LOOPBACK};
 
 use super::protocol::{
-    Counters, Drops, Errno, Failure, Family, Link, LinkAddress, Network, Reply, Request,
+    Counters, Drops, Errno, Failure, Family, Link, LinkAddress, Network, Reply, Request, UdpSocket,
 };
 
 mod failure;
@@ -49,7 +49,7 @@ fn dispatch(stack: &Stack, run: &str, request: Request) -> Result<Reply> {
         Request::AddRule(rule) => done(routing(stack, rule.family).add_rule(&rule)?),
         Request::DeleteRule(rule) => done(routing(stack, rule.family).delete_rule(&rule)?),
         Request::Counters => Ok(Reply::Counters(counters(stack, run))),
-        Request::UdpSockets => Ok(Reply::UdpSockets(Vec::new())),
+        Request::UdpSockets => Ok(Reply::UdpSockets(udp_sockets(stack))),
     }
 }
 
@@ -68,7 +68,7 @@ fn ifindex(stack: &Stack, name: &str) -> Result<u32> {
     let found = stack.inner().interface_named(name);
     found.map(|interface| interface.index).ok_or_else(|| {
         let what = format!("there is no interface {name:?}; `forebay link` lists them");
-        Failure::new(Errno::ENoDev, what)
+        Failure::new(Errno::NoDev, what)
     })
 }
 
@@ -125,6 +125,42 @@ fn counters(stack: &Stack, run: &str) -> Counters {
         run: run.to_owned(),
         snmp: snmp.collect(),
         drops: drops.collect(),
+    }
+}
+
+fn udp_sockets(stack: &Stack) -> Vec<UdpSocket> {
+    let names = InterfaceNames::of(stack);
+    let sockets = stack.inner().udp_sockets().into_iter();
+    let sockets = sockets.map(|socket| UdpSocket {
+        local: socket.local,
+        peer: socket.peer,
+        dev: socket.device.map(|ifindex| names.get(ifindex)),
+        v6only: socket.v6only,
+        transparent: socket.transparent,
+        rmem: socket.recv_q.into(),
+        rcvbuf: socket.rcvbuf.into(),
+        drops: socket.drops.into(),
+    });
+    sockets.collect()
+}
+
+/// What people call the interfaces at this moment.
+struct InterfaceNames(Vec<(u32, String)>);
+
+impl InterfaceNames {
+    fn of(stack: &Stack) -> Self {
+        let interfaces = stack.inner().interfaces().into_iter();
+        Self(
+            interfaces
+                .map(|interface| (interface.index, interface.name))
+                .collect(),
+        )
+    }
+
+    /// As iproute2 does, calls an interface that is gone by its index.
+    fn get(&self, ifindex: u32) -> String {
+        let found = self.0.iter().find(|(index, _)| *index == ifindex);
+        found.map_or_else(|| format!("if{ifindex}"), |(_, name)| name.clone())
     }
 }
 

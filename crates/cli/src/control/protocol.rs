@@ -20,7 +20,7 @@ pub(crate) const MAX_ANSWER: usize = 4 * 1024 * 1024;
 pub(crate) const ENTRIES_PER_ANSWER: usize = 1_000;
 
 /// What every message has, whatever its version.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct Versioned {
     pub(crate) version: u32,
 }
@@ -157,38 +157,49 @@ impl Failure {
 
 /// The errors that Linux would return, by name, for programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "UPPERCASE")]
 pub(crate) enum Errno {
-    ENoEnt,
-    ESrch,
-    EAgain,
-    EAccess,
-    EExist,
-    ENoDev,
-    EInval,
-    EMsgSize,
-    EProtoNoSupport,
-    EAddrNotAvail,
-    ENetUnreach,
-    EHostUnreach,
+    #[serde(rename = "ENOENT")]
+    NoEnt,
+    #[serde(rename = "ESRCH")]
+    Srch,
+    #[serde(rename = "EAGAIN")]
+    Again,
+    #[serde(rename = "EACCES")]
+    Access,
+    #[serde(rename = "EEXIST")]
+    Exist,
+    #[serde(rename = "ENODEV")]
+    NoDev,
+    #[serde(rename = "EINVAL")]
+    Inval,
+    #[serde(rename = "EMSGSIZE")]
+    MsgSize,
+    #[serde(rename = "EPROTONOSUPPORT")]
+    ProtoNoSupport,
+    #[serde(rename = "EADDRNOTAVAIL")]
+    AddrNotAvail,
+    #[serde(rename = "ENETUNREACH")]
+    NetUnreach,
+    #[serde(rename = "EHOSTUNREACH")]
+    HostUnreach,
 }
 
 impl Errno {
     /// What perror(3) says.
     pub(crate) const fn text(self) -> &'static str {
         match self {
-            Self::ENoEnt => "No such file or directory",
-            Self::ESrch => "No such process",
-            Self::EAgain => "Resource temporarily unavailable",
-            Self::EAccess => "Permission denied",
-            Self::EExist => "File exists",
-            Self::ENoDev => "No such device",
-            Self::EInval => "Invalid argument",
-            Self::EMsgSize => "Message too long",
-            Self::EProtoNoSupport => "Protocol not supported",
-            Self::EAddrNotAvail => "Cannot assign requested address",
-            Self::ENetUnreach => "Network is unreachable",
-            Self::EHostUnreach => "No route to host",
+            Self::NoEnt => "No such file or directory",
+            Self::Srch => "No such process",
+            Self::Again => "Resource temporarily unavailable",
+            Self::Access => "Permission denied",
+            Self::Exist => "File exists",
+            Self::NoDev => "No such device",
+            Self::Inval => "Invalid argument",
+            Self::MsgSize => "Message too long",
+            Self::ProtoNoSupport => "Protocol not supported",
+            Self::AddrNotAvail => "Cannot assign requested address",
+            Self::NetUnreach => "Network is unreachable",
+            Self::HostUnreach => "No route to host",
         }
     }
 }
@@ -392,9 +403,9 @@ pub(crate) struct UdpSocket {
     /// An IPv6 socket without IPv4 traffic.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) v6only: bool,
-    /// Takes datagrams to any address and port.
+    /// Takes datagrams to addresses that are not the stack's.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) any: bool,
+    pub(crate) transparent: bool,
     /// Bytes that wait to be read, with what they take in memory (`sk_rmem_alloc`).
     pub(crate) rmem: u64,
     /// How many bytes may wait (`sk_rcvbuf`).

@@ -55,7 +55,7 @@ impl RuntimeDir {
         match DirBuilder::new().mode(0o700).create(path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 let why = format!("can't make the directory {}: {error}", path.display());
-                return Err(io::Error::new(error.kind(), why));
+                Err(io::Error::new(error.kind(), why))
             }
             _ => Self::open(path),
         }
@@ -74,7 +74,7 @@ impl RuntimeDir {
         } else if metadata.uid() != geteuid().as_raw() {
             let owner = metadata.uid();
             Some(format!(
-                "belongs to user {owner}; set {OVERRIDE} to a directory of your own"
+                "belongs to user {owner}; be that user, or set {OVERRIDE} to a directory of your own"
             ))
         } else if metadata.mode() & 0o077 != 0 {
             let mode = metadata.mode() & 0o7777;
@@ -117,9 +117,9 @@ impl RuntimeDir {
         Ok(path)
     }
 
-    /// Where a command keeps something about a stack between its runs.
-    pub(crate) fn file(&self, stack: &str, kind: &str) -> PathBuf {
-        self.path.join(format!("{stack}.{kind}"))
+    /// Where `nstat` keeps what it has shown of a stack.
+    pub(crate) fn history(&self, stack: &str) -> PathBuf {
+        self.path.join(format!("{stack}.nstat"))
     }
 
     /// The names of all sockets, in order. Not behind each of them there is somebody.

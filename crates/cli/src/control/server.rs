@@ -47,7 +47,7 @@ pub(crate) fn serve(stack: &Stack, name: &str) -> io::Result<ControlServer> {
 /// [`serve`] in this directory.
 fn serve_in(directory: &Path, stack: &Stack, name: &str) -> io::Result<ControlServer> {
     let directory = RuntimeDir::create(directory)?;
-    let (listener, socket) = bind(&directory, name)?;
+    let (listener, socket) = bind(directory, name)?;
     let listener = Arc::new(listener);
     let connections = Arc::new(Connections::default());
     let accepting = {
@@ -66,13 +66,6 @@ fn serve_in(directory: &Path, stack: &Stack, name: &str) -> io::Result<ControlSe
     })
 }
 
-impl ControlServer {
-    /// Where the socket is.
-    pub(crate) fn path(&self) -> &Path {
-        &self.socket.path
-    }
-}
-
 impl Drop for ControlServer {
     fn drop(&mut self) {
         // First the name, so that no command comes in any more and a successor may take it.
@@ -86,48 +79,72 @@ impl Drop for ControlServer {
     }
 }
 
-/// Takes the name, from a stack that is gone if need be.
-fn bind(directory: &RuntimeDir, name: &str) -> io::Result<(UnixListener, SocketFile)> {
+/// Takes the name, if it is free.
+fn bind(directory: RuntimeDir, name: &str) -> io::Result<(UnixListener, SocketFile)> {
     let path = directory.socket(name)?;
+    // Under the lock, nobody is between making a socket and listening on it.
     let _others_wait = directory.lock()?;
+    sweep(&directory)?;
     if let Ok(metadata) = fs::symlink_metadata(&path) {
-        if !metadata.file_type().is_socket() {
-            let why = format!("{} is no socket; remove it", path.display());
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
-        }
-        if UnixStream::connect(&path).is_ok() {
+        if metadata.file_type().is_socket() {
             let why = format!(
                 "a stack called {name:?} is running already; stop it, or give this one another name"
             );
             return Err(io::Error::new(io::ErrorKind::AddrInUse, why));
         }
-        fs::remove_file(&path)?;
+        let why = format!("{} is no socket; remove it", path.display());
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
     }
     let listener = UnixListener::bind(&path)?;
     RuntimeDir::close_to_others(&path)?;
     let metadata = fs::symlink_metadata(&path)?;
+    let inode = (metadata.dev(), metadata.ino());
+    let name = name.to_owned();
     Ok((
         listener,
         SocketFile {
-            inode: (metadata.dev(), metadata.ino()),
+            directory,
+            name,
             path,
+            inode,
         },
     ))
+}
+
+/// Removes what stacks have left behind that had no time to clean up.
+fn sweep(directory: &RuntimeDir) -> io::Result<()> {
+    for name in directory.stacks()? {
+        let Ok(path) = directory.socket(&name) else {
+            continue;
+        };
+        let is_socket =
+            fs::symlink_metadata(&path).is_ok_and(|found| found.file_type().is_socket());
+        let is_refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+        if is_socket && UnixStream::connect(&path).is_err_and(is_refused) {
+            let _ = fs::remove_file(&path);
+            let _ = fs::remove_file(directory.history(&name));
+        }
+    }
+    Ok(())
 }
 
 /// The socket in the file system.
 #[derive(Debug)]
 struct SocketFile {
+    directory: RuntimeDir,
+    name: String,
     path: PathBuf,
     inode: (u64, u64),
 }
 
 impl SocketFile {
-    /// Removes it, unless somebody has put another in its place.
+    /// Removes it, with what commands keep about the stack, unless somebody has put another in its
+    /// place.
     fn remove(&self) {
         let inode = fs::symlink_metadata(&self.path).map(|found| (found.dev(), found.ino()));
         if inode.is_ok_and(|inode| inode == self.inode) {
             let _ = fs::remove_file(&self.path);
+            let _ = fs::remove_file(self.directory.history(&self.name));
         }
     }
 }
@@ -164,7 +181,7 @@ fn accept(listener: &UnixListener, connections: &Connections, stack: &Stack, run
 
 fn refuse(stream: UnixStream) {
     let why = "too many commands at a time; try again";
-    let reply = Reply::Failed(Failure::new(Errno::EAgain, why));
+    let reply = Reply::Failed(Failure::new(Errno::Again, why));
     let _ = answer(
         &mut Lines::new(stream, MAX_CALL, Duration::from_millis(100)),
         reply,
@@ -181,10 +198,7 @@ fn converse(mut lines: Lines, stack: &Stack, run: &str) {
             },
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                 let why = format!("a request has at most {MAX_CALL} bytes");
-                let _ = answer(
-                    &mut lines,
-                    Reply::Failed(Failure::new(Errno::EMsgSize, why)),
-                );
+                let _ = answer(&mut lines, Reply::Failed(Failure::new(Errno::MsgSize, why)));
                 return;
             }
             Ok(None) | Err(_) => return,
@@ -202,13 +216,13 @@ fn parse_call(line: &[u8]) -> Result<Call, Failure> {
             "the stack speaks version {VERSION} and the command version {version}; \
              use the `forebay` that the stack was started with"
         );
-        return Err(Failure::new(Errno::EProtoNoSupport, what));
+        return Err(Failure::new(Errno::ProtoNoSupport, what));
     }
     parse(line)
 }
 
 fn parse<T: DeserializeOwned>(line: &[u8]) -> Result<T, Failure> {
-    let invalid = |error| Failure::new(Errno::EInval, format!("no request: {error}"));
+    let invalid = |error| Failure::new(Errno::Inval, format!("no request: {error}"));
     serde_json::from_slice(line).map_err(invalid)
 }
 

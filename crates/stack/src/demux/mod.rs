@@ -1,8 +1,8 @@
 //! Which socket a packet is for.
 //!
-//! Connected sockets are found by all four addresses and ports in the [established](established)
-//! table, without a lock; others by their local address and port in the [bind table](bound). The
-//! ordinary lookup asks one, then the other; the [early](early) look asks the first alone.
+//! Connected sockets are found by all four addresses and ports in the `established` table, without
+//! a lock; others by their local address and port in the bind table, `bound`. The ordinary lookup
+//! asks one, then the other; the `early` look asks the first alone.
 //!
 //! # A socket that moves is never out of sight
 //!
@@ -12,11 +12,11 @@
 //! 1. The socket enters the table where it will be found. Lookups find it there and pass it over,
 //!    for they ask the slot.
 //! 2. The slot's state changes, under the lock of its queue: from this moment on it takes or refuses
-//!    datagrams by its new address, wherever they find it.
-//! 3. The count of moves goes up.
-//! 4. The socket leaves the table where it was.
+//!    datagrams by its new address, wherever they find it. Before it is no longer found by the old
+//!    one, the count of moves goes up.
+//! 3. The socket leaves the table where it was.
 //!
-//! A lookup that asked the first table before step 2 and the second after step 4 has missed it in
+//! A lookup that asked the first table before step 2 and the second after it has missed it in
 //! both. It sees the count changed, and looks again.
 
 pub(crate) mod bound;
@@ -295,12 +295,14 @@ impl Demux {
         } else {
             Mode::Bound
         };
-        slot.set_status(Status {
+        let moved = Status {
             mode,
             keys,
             ..status
+        };
+        slot.move_to(moved, || {
+            self.moves.fetch_add(1, Ordering::Release);
         });
-        self.moves.fetch_add(1, Ordering::Release);
         self.leave(id, slot, status.keys, &from);
 
         control.retired = Some(self.domain.ticket());

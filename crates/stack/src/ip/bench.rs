@@ -101,7 +101,8 @@ impl Bench {
     /// What has left by the interface since the last time.
     pub(crate) fn sent(&mut self) -> Vec<Vec<u8>> {
         let mut queue = PacketQueue::new();
-        self.stack.take_transmit(self.ifindex, &mut queue);
+        let interface = self.stack.interface(self.ifindex).unwrap();
+        interface.tx.take(&mut queue);
         queue.iter().map(bytes_of).collect()
     }
 

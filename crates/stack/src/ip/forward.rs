@@ -5,6 +5,7 @@ use core::net::IpAddr;
 use zerocopy::FromBytes;
 
 use super::icmp::{self, IcmpError};
+use super::validate::carries;
 use super::{fragment, options};
 use crate::core::Context;
 use crate::drop::DropReason;
@@ -32,6 +33,9 @@ pub(crate) fn forward<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
     else {
         return cx.drop(packet, DropReason::DevReady);
     };
+    if !carries::<F>(cx, interface) {
+        return cx.drop(packet, DropReason::Ipv6Disabled);
+    }
     if !is_forwardable::<F>(&packet) {
         if is_beyond_scope::<F>(&packet) {
             icmp::send_error::<F>(cx, &packet, IcmpError::BeyondScope);

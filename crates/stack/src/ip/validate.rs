@@ -7,7 +7,7 @@ use crate::core::Context;
 use crate::counters::Counter;
 use crate::drop::DropReason;
 use crate::family::{Family, V4, V6};
-use crate::interface::LOOPBACK;
+use crate::interface::{Interface, LOOPBACK};
 use crate::packet::{Destination, IpVersion, Packet, Verdict};
 use crate::sysctl::ConfKnob;
 use crate::wire::{Ipv4Header, Ipv6Header, TcpHeader, UdpHeader, checksum, protocol};
@@ -83,12 +83,8 @@ fn validate_v6(cx: &mut Context<'_>, packet: &mut Packet) -> Result<(), Verdict>
 
     cx.core.count(Counter::Ip6InReceives);
     let iif = packet.iif;
-    if cx.view.sysctls.conf_or(iif, ConfKnob::DisableIpv6)
-        || cx
-            .view
-            .interfaces
-            .get(iif)
-            .is_some_and(|interface| !interface.carries_ipv6())
+    if let Some(interface) = cx.view.interfaces.get(iif)
+        && !carries::<V6>(cx, interface)
     {
         return Err(Verdict::Drop(DropReason::Ipv6Disabled));
     }
@@ -138,6 +134,16 @@ fn validate_v6(cx: &mut Context<'_>, packet: &mut Packet) -> Result<(), Verdict>
         };
     }
     Ok(())
+}
+
+/// Whether the family's packets may pass an interface at all, in or out.
+pub(crate) fn carries<F: Family>(cx: &Context<'_>, interface: &Interface) -> bool {
+    let is_disabled = || {
+        cx.view
+            .sysctls
+            .conf_or(interface.index, ConfKnob::DisableIpv6)
+    };
+    F::VERSION == IpVersion::V4 || (interface.carries_ipv6() && !is_disabled())
 }
 
 fn own_or_transit<F: Family>(cx: &Context<'_>, dst: F::Addr) -> Destination {

@@ -5,7 +5,6 @@ use zerocopy::IntoBytes;
 use crate::core::Context;
 use crate::counters::Counter;
 use crate::family::Family;
-use crate::fib::Address;
 use crate::packet::Packet;
 use crate::transmit::{self, IpParams};
 use crate::wire::tcp::{FLAG_ACK, FLAG_FIN, FLAG_RST, FLAG_SYN};
@@ -24,8 +23,7 @@ pub(super) fn answer_closed_port<F: Family>(
     if header.flags & FLAG_RST != 0 || !F::is_unicast(peer) {
         return;
     }
-    let link = peer.is_on_link_by_definition().then_some(segment.iif);
-    let Ok(route) = transmit::route_output::<F>(cx, peer, Some(local), link) else {
+    let Ok(route) = transmit::route_back::<F>(cx, peer, Some(local), segment.iif) else {
         return;
     };
     let l4_len = segment

@@ -1,15 +1,18 @@
 //! UDP (RFC 768): sockets, what comes in, what goes out.
 
 mod error;
+mod info;
+mod options;
 pub(crate) mod queue;
 mod receive;
+mod recv;
 mod send;
 mod socket;
 
 pub(crate) use error::receive_error;
+pub use info::{SocketInfo, SocketState};
+pub use options::OptionError;
 pub(crate) use receive::receive;
+pub use recv::{Received, RecvError};
 pub use send::UdpSendError;
-pub use socket::{
-    BindError, ConnectError, NotOpen, OptionError, Received, RecvError, SocketInfo, SocketState,
-    TooManySockets,
-};
+pub use socket::{BindError, ConnectError, NotOpen, TooManySockets};

@@ -2,7 +2,7 @@
 //!
 //! A view is taken with [`zerocopy`]: `Ipv4Header::ref_from_prefix(bytes)` fails on too few bytes
 //! and costs a compare. Fields hold what the wire holds; what a value means, and whether it is
-//! allowed, is decided in [`crate::ip`] and the protocols.
+//! allowed, is decided in `ip` and the protocols.
 
 pub mod checksum;
 pub mod icmp;

@@ -9,8 +9,8 @@ use crate::control::protocol::{Errno, Failure};
 impl From<SysctlError> for Failure {
     fn from(error: SysctlError) -> Self {
         let errno = match error {
-            SysctlError::NotFound(_) => Errno::ENoEnt,
-            SysctlError::Invalid { .. } => Errno::EInval,
+            SysctlError::NotFound(_) => Errno::NoEnt,
+            SysctlError::Invalid { .. } => Errno::Inval,
         };
         Failure::new(errno, error)
     }
@@ -19,14 +19,14 @@ impl From<SysctlError> for Failure {
 impl From<InterfaceError> for Failure {
     fn from(error: InterfaceError) -> Self {
         let errno = match error {
-            InterfaceError::NameTaken(_) | InterfaceError::AddressExists(_) => Errno::EExist,
-            InterfaceError::NotFound => Errno::ENoDev,
-            InterfaceError::AddressNotFound(_) => Errno::EAddrNotAvail,
+            InterfaceError::NameTaken(_) | InterfaceError::AddressExists(_) => Errno::Exist,
+            InterfaceError::NotFound => Errno::NoDev,
+            InterfaceError::AddressNotFound(_) => Errno::AddrNotAvail,
             InterfaceError::BadName(_)
             | InterfaceError::BadMtu(_)
             | InterfaceError::BadAddress(_)
             | InterfaceError::BadPrefix(_)
-            | InterfaceError::MtuTooSmallForIpv6(_) => Errno::EInval,
+            | InterfaceError::MtuTooSmallForIpv6(_) => Errno::Inval,
         };
         Failure::new(errno, error)
     }
@@ -36,18 +36,18 @@ impl From<RouteError> for Failure {
     fn from(error: RouteError) -> Self {
         let (errno, advice) = match error {
             RouteError::Exists => (
-                Errno::EExist,
+                Errno::Exist,
                 "`replace` puts yours in its place, another metric beside it",
             ),
-            RouteError::NotFound => (Errno::ESrch, "`forebay route show table all` lists them"),
-            RouteError::NoDevice => (Errno::ENoDev, "name one with `dev`"),
+            RouteError::NotFound => (Errno::Srch, "`forebay route show table all` lists them"),
+            RouteError::NoDevice => (Errno::NoDev, "name one with `dev`"),
             RouteError::GatewayUnreachable => {
-                (Errno::ENetUnreach, "add one, or say `onlink` with `dev`")
+                (Errno::NetUnreach, "add one, or say `onlink` with `dev`")
             }
-            RouteError::InvalidPrefSrc => (Errno::EInval, "`forebay addr` lists those that are"),
+            RouteError::InvalidPrefSrc => (Errno::Inval, "`forebay addr` lists those that are"),
             RouteError::KindWithGateway | RouteError::InvalidScope | RouteError::InvalidGateway => {
                 return Failure {
-                    errno: Errno::EInval,
+                    errno: Errno::Inval,
                     message: error.to_string(),
                 };
             }
@@ -63,8 +63,8 @@ impl From<RouteError> for Failure {
 impl From<RuleError> for Failure {
     fn from(error: RuleError) -> Self {
         let (errno, advice) = match error {
-            RuleError::Exists => (Errno::EExist, "give yours another priority"),
-            RuleError::NotFound => (Errno::ENoEnt, "`forebay rule` lists them"),
+            RuleError::Exists => (Errno::Exist, "give yours another priority"),
+            RuleError::NotFound => (Errno::NoEnt, "`forebay rule` lists them"),
         };
         Failure {
             errno,
@@ -76,10 +76,10 @@ impl From<RuleError> for Failure {
 impl From<LookupError> for Failure {
     fn from(error: LookupError) -> Self {
         let (errno, what) = match error {
-            LookupError::NoRoute => (Errno::ENetUnreach, "no route matches, or a rule refuses"),
-            LookupError::Blackhole => (Errno::EInval, "a blackhole route or rule"),
-            LookupError::Unreachable => (Errno::EHostUnreach, "an unreachable route"),
-            LookupError::Prohibit => (Errno::EAccess, "a prohibit route or rule"),
+            LookupError::NoRoute => (Errno::NetUnreach, "no route matches, or a rule refuses"),
+            LookupError::Blackhole => (Errno::Inval, "a blackhole route or rule"),
+            LookupError::Unreachable => (Errno::HostUnreach, "an unreachable route"),
+            LookupError::Prohibit => (Errno::Access, "a prohibit route or rule"),
         };
         Failure::new(errno, what)
     }
@@ -87,6 +87,6 @@ impl From<LookupError> for Failure {
 
 impl From<UnknownName> for Failure {
     fn from(error: UnknownName) -> Self {
-        Failure::new(Errno::EInval, error)
+        Failure::new(Errno::Inval, error)
     }
 }

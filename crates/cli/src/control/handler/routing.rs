@@ -7,7 +7,7 @@ use forebay::fib::{
     self, Address, Fib, Prefix, Protocol, RouteKind, RouteMatch, RuleMatch, TableId,
 };
 
-use super::{Result, ifindex};
+use super::{InterfaceNames, Result, ifindex};
 use crate::control::protocol::{
     Conflict, Errno, Failure, Lookup, Network, Path, Route, RouteSelector, Rule, RuleAction,
     RuleSelector,
@@ -85,7 +85,7 @@ impl<A: WireAddress> Routing for FamilyRouting<'_, A> {
 
     fn add_route(&self, route: &Route, conflict: Conflict) -> Result<()> {
         let table = TableId(route.table);
-        let route = self.from_wire(route)?;
+        let route = self.read_route(route)?;
         match conflict {
             Conflict::Refuse => self.fib.add(table, route)?,
             Conflict::Append => self.fib.append(table, route)?,
@@ -156,7 +156,7 @@ impl<A: WireAddress> Routing for FamilyRouting<'_, A> {
 }
 
 impl<A: WireAddress> FamilyRouting<'_, A> {
-    fn from_wire(&self, route: &Route) -> Result<fib::Route<A>> {
+    fn read_route(&self, route: &Route) -> Result<fib::Route<A>> {
         let kind: RouteKind = route.kind.parse()?;
         let usual = fib::Route::new(kind, prefix(route.prefix)?);
         let usual = match route.via {
@@ -228,20 +228,20 @@ fn network<A: WireAddress>(prefix: Prefix<A>) -> Network {
 fn prefix<A: WireAddress>(network: Network) -> Result<Prefix<A>> {
     let addr: A = address(network.addr)?;
     let prefix =
-        Prefix::new(addr, network.len).map_err(|error| Failure::new(Errno::EInval, error))?;
+        Prefix::new(addr, network.len).map_err(|error| Failure::new(Errno::Inval, error))?;
     if prefix.addr() != addr {
         let what = format!(
             "{addr}/{} has bits set behind its length; the prefix is {prefix}",
             network.len
         );
-        return Err(Failure::new(Errno::EInval, what));
+        return Err(Failure::new(Errno::Inval, what));
     }
     Ok(prefix)
 }
 
 fn address<A: WireAddress>(addr: IpAddr) -> Result<A> {
     let what = || format!("{addr} is of the other family than the rest");
-    A::from_ip(addr).ok_or_else(|| Failure::new(Errno::EInval, what()))
+    A::from_ip(addr).ok_or_else(|| Failure::new(Errno::Inval, what()))
 }
 
 fn action(action: RuleAction) -> fib::RuleAction {
@@ -250,25 +250,5 @@ fn action(action: RuleAction) -> fib::RuleAction {
         RuleAction::Blackhole => fib::RuleAction::Blackhole,
         RuleAction::Unreachable => fib::RuleAction::Unreachable,
         RuleAction::Prohibit => fib::RuleAction::Prohibit,
-    }
-}
-
-/// What people call the interfaces at this moment.
-struct InterfaceNames(Vec<(u32, String)>);
-
-impl InterfaceNames {
-    fn of(stack: &Stack) -> Self {
-        let interfaces = stack.inner().interfaces().into_iter();
-        Self(
-            interfaces
-                .map(|interface| (interface.index, interface.name))
-                .collect(),
-        )
-    }
-
-    /// iproute2 calls an interface that is gone by its index, too.
-    fn get(&self, ifindex: u32) -> String {
-        let found = self.0.iter().find(|(index, _)| *index == ifindex);
-        found.map_or_else(|| format!("if{ifindex}"), |(_, name)| name.clone())
     }
 }

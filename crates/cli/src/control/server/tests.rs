@@ -34,9 +34,13 @@ impl Rig {
         Client::connect_in(&self.directory(), name)
     }
 
+    fn connect(&self) -> UnixStream {
+        UnixStream::connect(self.directory().join("main.sock")).unwrap()
+    }
+
     /// What the stack says to these bytes.
     fn raw(&self, bytes: &[u8]) -> String {
-        let mut stream = UnixStream::connect(self.directory().join("main.sock")).unwrap();
+        let mut stream = self.connect();
         // The stack may have had enough before it has read all.
         let _ = stream.write_all(bytes);
         let mut line = String::new();
@@ -68,10 +72,10 @@ fn a_command_reads_and_changes_the_stack() {
 fn the_socket_is_for_the_owner_alone_and_goes_with_the_server() {
     let rig = Rig::new();
     let server = rig.serve("main").unwrap();
-    let path = server.path().to_owned();
+    let path = rig.directory().join("main.sock");
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&path), mode(&rig.directory())), (0o600, 0o700));
-    let idle = UnixStream::connect(&path).unwrap();
+    let idle = rig.connect();
     let began = Instant::now();
     drop(server);
     assert!(
@@ -107,10 +111,29 @@ fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
 }
 
 #[test]
+fn what_stacks_leave_behind_is_swept_up() {
+    let rig = Rig::new();
+    let directory = RuntimeDir::create(&rig.directory()).unwrap();
+    drop(UnixListener::bind(rig.directory().join("run-1.sock")).unwrap());
+    fs::write(directory.history("run-1"), "{}").unwrap();
+    let server = rig.serve("main").unwrap();
+    fs::write(directory.history("main"), "{}").unwrap();
+    let names = || {
+        let entries = fs::read_dir(rig.directory()).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort_unstable();
+        names
+    };
+    assert_eq!(names(), ["main.nstat", "main.sock"]);
+    drop(server);
+    assert!(names().is_empty(), "{:?}", names());
+}
+
+#[test]
 fn a_successors_socket_is_left_alone() {
     let rig = Rig::new();
     let first = rig.serve("main").unwrap();
-    fs::remove_file(first.path()).unwrap();
+    fs::remove_file(rig.directory().join("main.sock")).unwrap();
     let _second = rig.serve("main").unwrap();
     drop(first);
     rig.client(None).unwrap();
@@ -119,12 +142,8 @@ fn a_successors_socket_is_left_alone() {
 #[test]
 fn the_only_stack_needs_no_name() {
     let rig = Rig::new();
-    let why = |name| {
-        rig.client(name)
-            .err()
-            .map(|error| error.to_string())
-            .unwrap()
-    };
+    // As a command prints it.
+    let why = |name| format!("{:#}", anyhow::Error::from(rig.client(name).err().unwrap()));
     assert!(why(None).contains("start one with `forebay run`"));
     assert!(why(Some("a")).contains("no stack called \"a\" is running"));
     let a = rig.serve("a").unwrap();
@@ -181,10 +200,8 @@ fn garbage_gets_an_error_and_hurts_nobody() {
 #[test]
 fn too_many_commands_are_told_to_try_again() {
     let rig = Rig::new();
-    let server = rig.serve("main").unwrap();
-    let idle: Vec<_> = (0..MAX_CONNECTIONS)
-        .map(|_| UnixStream::connect(server.path()).unwrap())
-        .collect();
+    let _server = rig.serve("main").unwrap();
+    let idle: Vec<_> = (0..MAX_CONNECTIONS).map(|_| rig.connect()).collect();
     let mut refused = rig.client(Some("main")).unwrap();
     let error = refused.sysctls().unwrap_err().to_string();
     assert!(error.contains("too many commands at a time"), "{error}");

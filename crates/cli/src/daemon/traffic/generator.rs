@@ -20,13 +20,17 @@ const FIRST_PEER_PORT: u16 = 40_000;
 /// in one go: bursts would fill queues that the rate itself does not.
 const MOST_LAG: Duration = Duration::from_millis(20);
 
+/// Most packets sent before what has come back is looked at.
+const BURST: usize = 256;
+
 /// Sends the traffic of one `[[traffic]]` entry.
 pub(super) struct Generator {
     port: Port,
     random: Random,
     rate: f64,
-    /// When the packets counted in `due` began.
+    /// Until when packets are counted in `due`.
     since: Instant,
+    /// Packets that should have been sent by then and were not.
     due: f64,
     mix: Mix,
     sizes: (usize, usize),
@@ -102,15 +106,20 @@ impl Generator {
         })
     }
 
-    /// Sends what is due by now.
-    pub(super) fn send_due(&mut self, now: Instant, tally: &mut Tally) {
-        let passed = now.saturating_duration_since(self.since).min(MOST_LAG);
+    /// Sends what is due by now, or part of it. Says whether more is due.
+    pub(super) fn send_due(&mut self, now: Instant, tally: &mut Tally) -> bool {
+        let most = self.rate * MOST_LAG.as_secs_f64();
+        let passed = now.saturating_duration_since(self.since).as_secs_f64();
         self.since = now;
-        self.due += passed.as_secs_f64() * self.rate;
-        while self.due >= 1.0 {
+        self.due = (self.due + passed * self.rate).min(most.max(1.0));
+        for _ in 0..BURST {
+            if self.due < 1.0 {
+                return false;
+            }
             self.due -= 1.0;
             self.send_one(tally);
         }
+        true
     }
 
     fn send_one(&mut self, tally: &mut Tally) {

@@ -105,9 +105,10 @@ fn run(shared: &Shared, ports: &[Port], mut generators: Vec<Generator>) {
     let mut tally = Tally::default();
     let mut buf = vec![0; LONGEST];
     while !shared.stop.load(Relaxed) {
+        let mut more_is_due = false;
         for generator in &mut generators {
             if !shared.quiet.load(Relaxed) {
-                generator.send_due(Instant::now(), &mut tally);
+                more_is_due |= generator.send_due(Instant::now(), &mut tally);
             }
             generator.read_sockets(&mut buf, &mut tally);
         }
@@ -117,6 +118,8 @@ fn run(shared: &Shared, ports: &[Port], mut generators: Vec<Generator>) {
             }
         }
         *shared.tally.lock().unwrap_or_else(PoisonError::into_inner) = tally;
-        thread::sleep(TICK);
+        if !more_is_due {
+            thread::sleep(TICK);
+        }
     }
 }

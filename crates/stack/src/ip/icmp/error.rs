@@ -8,7 +8,7 @@ use super::quote::Headers;
 use super::{count, fill_checksum, limit};
 use crate::core::Context;
 use crate::family::Family;
-use crate::fib::{Address, RouteKind};
+use crate::fib::RouteKind;
 use crate::interface::LOOPBACK;
 use crate::ip::destination;
 use crate::packet::{IpVersion, Packet};
@@ -193,13 +193,7 @@ pub(super) fn route_back<'g, F: Family>(
         RouteKind::Local => Some(F::dst(about)),
         _ => inbound_address::<F>(cx, about),
     };
-    let peer = F::src(about);
-    transmit::route_output::<F>(cx, peer, src, link_of::<F>(peer, about.iif))
-}
-
-/// Link-local addresses mean something on their link only.
-pub(super) fn link_of<F: Family>(peer: F::Addr, iif: u32) -> Option<u32> {
-    peer.is_on_link_by_definition().then_some(iif)
+    transmit::route_back::<F>(cx, F::src(about), src, about.iif)
 }
 
 /// For `icmp_errors_use_inbound_ifaddr`: the interface's first address.

@@ -6,7 +6,6 @@
 
 use zerocopy::FromBytes;
 
-use super::error::link_of;
 use super::{error, fill_checksum, initial_sum, limit};
 use crate::core::Context;
 use crate::drop::DropReason;
@@ -111,7 +110,7 @@ fn reply_route<'g, F: Family>(
         return None;
     }
     let src = (!destination::is_to_many::<F>(cx, packet)).then_some(asked);
-    transmit::route_output::<F>(cx, peer, src, link_of::<F>(peer, packet.iif)).ok()
+    transmit::route_back::<F>(cx, peer, src, packet.iif).ok()
 }
 
 fn sum_of<F: Family>(ends: Ends<F>) -> Checksum {
