@@ -88,7 +88,7 @@ fn piece4(protocol: u8, offset: u16, more: bool, data: &[u8]) -> Vec<u8> {
 
 /// An IPv6 fragment: `offset` is in bytes.
 fn piece6(protocol: u8, offset: u16, more: bool, data: &[u8]) -> Vec<u8> {
-    let [high, low] = (offset & !7 | u16::from(more)).to_be_bytes();
+    let [high, low] = ((offset & !7) | u16::from(more)).to_be_bytes();
     let header = [protocol, 0, high, low, 0xfa, 0xce, 0xf0, 0xe1];
     packets::ipv6(SRC6, DST6, 44, &[&header[..], data].concat())
 }

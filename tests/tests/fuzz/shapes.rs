@@ -1,6 +1,6 @@
 //! Packets: right ones of every kind, and what damage makes of them.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use forebay_stack::packet::{ChecksumState, Gso, GsoKind, Meta};
 use forebay_stack::wire::{Ipv4Header, TcpHeader, UdpHeader, ipv4, protocol};
@@ -53,7 +53,7 @@ pub(crate) fn address(dice: &Dice, is_v6: bool) -> IpAddr {
         (false, true) => Ipv4Addr::from_bits(dice.u32()).into(),
         (true, false) => dice.pick(&ADDRESSES_V6).parse().expect("an address"),
         (true, true) => {
-            let bits = u128::from(dice.u64()) << 64 | u128::from(dice.u64());
+            let bits = (u128::from(dice.u64()) << 64) | u128::from(dice.u64());
             Ipv6Addr::from_bits(bits).into()
         }
     }
@@ -66,6 +66,15 @@ pub(crate) fn port(dice: &Dice) -> u16 {
         1 => 0,
         _ => dice.pick(&[7, 1_000, 2_000, 40_000]),
     }
+}
+
+/// Both ends of a flow that often has a connected socket at this one: here, there.
+pub(crate) fn flow(dice: &Dice) -> [SocketAddr; 2] {
+    let [here, there] = match dice.coin() {
+        true => ["10.0.0.1:2000", "10.0.0.2:1000"],
+        false => ["[fd00::1]:2000", "[fd00::2]:1000"],
+    };
+    [here, there].map(|end| end.parse().expect("an address and port"))
 }
 
 /// A packet as a device gives it: its bytes, what the device knows of them, and how many bytes each
@@ -95,6 +104,13 @@ pub(crate) fn arrivals(dice: &Dice, truthful: bool) -> Vec<Arrival> {
             *first = dice.pick(&[0x45, 0x46, 0x4f, 0x60, *first]);
         }
         return vec![plain(dice, bytes)];
+    }
+    if dice.once_in(8) {
+        let [here, there] = flow(dice);
+        let (ports, payload) = ((there.port(), here.port()), dice.bytes(dice.len(500)));
+        let packet = packets::udp(there.ip(), here.ip(), ports.0, ports.1, &payload);
+        let burst = vec![packet; 1 + dice.below(5)];
+        return burst.into_iter().map(|bytes| plain(dice, bytes)).collect();
     }
     let whole = whole(dice);
     let mut packets = match dice.below(4) {
@@ -322,7 +338,7 @@ fn fragments(dice: &Dice, whole: &[u8]) -> Vec<Vec<u8>> {
         let offset = (offset + slip) as u16;
         fragments.push(match is_v6 {
             true => {
-                let [high, low] = (offset & !7 | u16::from(more)).to_be_bytes();
+                let [high, low] = ((offset & !7) | u16::from(more)).to_be_bytes();
                 let between = [header[6], 0, high, low, 0, 0, 0, id as u8];
                 let mut fragment = [header, &between, data].concat();
                 let len = (between.len() + data.len()) as u16;
@@ -336,7 +352,7 @@ fn fragments(dice: &Dice, whole: &[u8]) -> Vec<Vec<u8>> {
                 let (ip, _) = Ipv4Header::mut_from_prefix(&mut fragment).expect("a header");
                 ip.total_len = len.into();
                 ip.id = id.into();
-                ip.fragment = ((offset / 8) & 0x1fff | u16::from(more) << 13).into();
+                ip.fragment = (((offset / 8) & 0x1fff) | (u16::from(more) << 13)).into();
                 ipv4::fill_checksum(&mut fragment);
                 fragment
             }

@@ -114,7 +114,7 @@ impl World {
     }
 
     fn socket(&mut self, dice: &Dice) {
-        if self.sockets.len() < SOCKETS && dice.once_in(4) || self.sockets.is_empty() {
+        if self.sockets.is_empty() || (self.sockets.len() < SOCKETS && dice.once_in(4)) {
             let version = dice.pick(&[IpVersion::V4, IpVersion::V6]);
             let id = self.rig.stack.udp_open(version).expect("a socket");
             self.sockets.push(id);
@@ -125,7 +125,13 @@ impl World {
         let stack = &self.rig.stack;
         let is_v6 = dice.coin();
         let somebody = SocketAddr::new(shapes::address(dice, is_v6), shapes::port(dice));
-        match dice.below(20) {
+        match dice.below(23) {
+            20.. => {
+                let [here, there] = shapes::flow(dice);
+                ignore(stack.udp_set_reuse_addr(id, true));
+                ignore(stack.udp_bind(id, here));
+                ignore(stack.udp_connect(now, id, there));
+            }
             0..=2 => ignore(stack.udp_bind(id, somebody)),
             3 => ignore(stack.udp_bind_any(id)),
             4..=6 => ignore(stack.udp_connect(now, id, somebody)),

@@ -282,3 +282,28 @@ fn fragments_arrive_as_one_datagram_on_the_connected_socket() {
         assert_eq!(rig.buffers_in_use(), 0);
     });
 }
+
+#[test]
+fn a_closed_socket_leaves_nothing_for_the_next_one() {
+    let mut rig = Rig::new();
+    for (own, peer) in pairs() {
+        let id = bound(&rig, own, 53);
+        for _ in 0..3 {
+            datagram(&mut rig, peer, own, (1000, 53), b"read or not");
+        }
+        // What has been looked at waits for the reader alone, what comes now for everybody.
+        let mut buf = [0; 16];
+        let peeked = rig.stack.udp_recv(id, &mut buf, true).expect("open");
+        assert!(peeked.is_some());
+        datagram(&mut rig, peer, own, (1000, 53), b"late");
+        rig.stack.udp_close(id).expect("open");
+        assert_eq!((rig.buffers_in_use(), rig.stack.socket_memory()), (0, 0));
+        assert_eq!(rig.dropped(DropReason::SocketClosed), 4);
+
+        let next = bound(&rig, own, 53);
+        let received = rig.stack.udp_recv(next, &mut buf, false).expect("open");
+        assert_eq!(received, None);
+        rig.stack.udp_close(next).expect("open");
+        rig = Rig::new();
+    }
+}

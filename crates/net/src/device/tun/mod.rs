@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod kernel_tests;
 #[cfg(test)]
+mod strange_frames;
+#[cfg(test)]
 mod tests;
 mod vnet;
 

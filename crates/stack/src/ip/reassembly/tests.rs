@@ -58,7 +58,8 @@ proptest! {
     #[test]
     fn what_was_cut_comes_together_in_any_order(
         len in 1_usize..6_000,
-        mtu in 68_u32..1_500,
+        // Smaller ones make more fragments than a datagram may have.
+        mtu in 88_u32..1_500,
         order in any::<[u16; 32]>(),
         chunk in 60_usize..1_800,
         options in prop::sample::select(vec![vec![], vec![148, 4, 0, 0], vec![30, 8, 4, 0, 0, 0, 0, 0]]),
