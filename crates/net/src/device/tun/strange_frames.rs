@@ -138,7 +138,7 @@ proptest! {
         let mut queue = PacketQueue::new();
         queue.push(packet);
         stack.receive(&mut core, Instant::ZERO, way_in, &mut queue);
-        stack.take_transmit(way_out, &mut queue);
+        stack.transmit_queue(way_out).expect("an interface").take(&mut queue);
         while let Some(mut sent) = queue.pop() {
             let described = vnet::describe(&sent);
             prop_assert!(described.is_some(), "{:?}", sent);
@@ -147,7 +147,7 @@ proptest! {
             prop_assert_eq!(again, Ok(()), "{:?}", sent);
             core.cache().free(sent);
         }
-        stack.take_transmit(way_in, &mut queue);
+        stack.transmit_queue(way_in).expect("an interface").take(&mut queue);
         drop((queue, core));
         prop_assert_eq!(stack.pool().in_use(), 0);
     }
