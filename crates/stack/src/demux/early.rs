@@ -71,16 +71,16 @@ pub(crate) fn remember_route<F: Family>(cx: &Context<'_>, id: SocketId, flow: &F
 /// where that can't be said in one word.
 ///
 /// With reverse-path filtering a change anywhere in the FIB may decide otherwise; without it, only
-/// one that input routing looks at. A bit tells the two counts apart.
+/// one that input routing looks at. Both are numbers of the same count of changes, and switching the
+/// filter is one of them, so neither can be taken for the other.
 fn input_route<F: Family>(cx: &Context<'_>, iif: u32) -> Option<u64> {
-    const BY_REVERSE_PATH: u64 = 1 << 47;
+    const GENERATION: u64 = (1 << 48) - 1;
 
     let interface = u64::from(u16::try_from(iif).ok()?) << 48;
     let generations = F::generations(cx.view);
     let generation = match F::rp_filter(cx.view, iif) {
-        0 => generations.input & !BY_REVERSE_PATH,
-        // Either count may move alone; their sum moves with both.
-        _ => generations.all.wrapping_add(generations.input) | BY_REVERSE_PATH,
+        0 => generations.input,
+        _ => generations.all,
     };
-    Some(interface | generation & (2 * BY_REVERSE_PATH - 1))
+    Some(interface | generation & GENERATION)
 }
