@@ -53,18 +53,16 @@ impl Stack {
             }
         });
         self.receive(core, now, LOOPBACK, &mut looped);
-        self.with_core(core, now, |cx| {
-            let looped = cx.view.interfaces.get(LOOPBACK);
-            let at_once = looped
-                .filter(|loopback| !loopback.tx.is_empty())
-                .map(|_| now);
-            let deadlines = [
-                at_once,
-                self.reassembly4.expire(cx),
-                self.reassembly6.expire(cx),
-            ];
+        let deadline = self.with_core(core, now, |cx| {
+            let deadlines = [self.reassembly4.expire(cx), self.reassembly6.expire(cx)];
             deadlines.into_iter().flatten().min()
-        })
+        });
+        // Only now: who is told of what expired may be this host itself.
+        let is_more_looped = self.with_core(core, now, |cx| {
+            let loopback = cx.view.interfaces.get(LOOPBACK);
+            loopback.is_some_and(|loopback| !loopback.tx.is_empty())
+        });
+        if is_more_looped { Some(now) } else { deadline }
     }
 }
 

@@ -132,3 +132,13 @@ fn tags_are_taken_off_however_many() {
         assert_eq!(arp, Err(NotIp::EtherType(0x0806)));
     }
 }
+
+#[test]
+fn a_length_of_nothing_is_a_jumbograms() {
+    // The payload length is 0, and no option says another.
+    let syn = segment(SRC6.into(), DST6.into(), FLAG_SYN, &[], &[]);
+    let padding = [&[protocol::TCP, 0, 1, 4, 0, 0, 0, 0][..], &syn].concat();
+    let mut packet = packets::ipv6(SRC6, DST6, 0, &padding);
+    packet[4..6].copy_from_slice(&[0, 0]);
+    meet_anywhere(packet, "rejected Ipv6ExtHdr icmp 4/0");
+}

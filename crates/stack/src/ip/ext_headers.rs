@@ -39,6 +39,12 @@ pub(crate) fn hop_by_hop(cx: &Context<'_>, packet: &mut Packet) -> Verdict {
     let at = Position::first(packet);
     let max = cx.view.sysctls.get(Knob::MaxHbhOptsNumber);
     match options(packet, at, max, Place::HopByHop) {
+        // Only a jumbogram has no length here (RFC 2675 section 3), and none comes this far.
+        Ok(_) if PacketFacts::of(packet).payload_len == 0 => reject(
+            DropReason::Ipv6ExtHdr,
+            PARAM_HEADER_FIELD,
+            Ipv6Header::PAYLOAD_LEN_OFFSET as usize,
+        ),
         Ok(_) => Verdict::Undecided,
         Err(verdict) => verdict,
     }

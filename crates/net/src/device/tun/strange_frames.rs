@@ -66,6 +66,29 @@ fn frame() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
+/// What the kernel would say of the packet, if it were to be segmented.
+fn true_header(packet: &[u8], gso_size: u16) -> VnetHeader {
+    let (start, next) = match (packet[0] >> 4, packet[6]) {
+        (6, protocol::DESTINATION_OPTIONS) => (48, packet[40]),
+        (6, next) => (40, next),
+        _ => (20, packet[9]),
+    };
+    let is_v6 = start > 20;
+    let (gso_type, csum_offset) = match (next, is_v6) {
+        (protocol::UDP, _) => (VnetHeader::GSO_UDP_L4, 6),
+        (_, true) => (VnetHeader::GSO_TCPV6, 16),
+        (_, false) => (VnetHeader::GSO_TCPV4, 16),
+    };
+    VnetHeader {
+        flags: VnetHeader::NEEDS_CSUM,
+        gso_type,
+        hdr_len: 0,
+        gso_size,
+        csum_start: start,
+        csum_offset,
+    }
+}
+
 fn header() -> impl Strategy<Value = VnetHeader> {
     let gso_type = prop_oneof![
         2 => Just(VnetHeader::GSO_NONE),
@@ -114,6 +137,11 @@ fn router(offload: Offload) -> (Stack, [u32; 2]) {
     (stack, [way_in, way_out])
 }
 
+fn take_sent(stack: &Stack, ifindex: u32, out: &mut PacketQueue) {
+    let waiting = stack.transmit_queue(ifindex).expect("an interface");
+    waiting.take(out);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
@@ -121,6 +149,7 @@ proptest! {
     fn what_is_let_in_can_be_passed_on(
         bytes in frame(),
         header in header(),
+        lies in any::<bool>(),
         checksum in any::<bool>(),
         segmentation in any::<bool>(),
     ) {
@@ -129,6 +158,7 @@ proptest! {
             tcp_segmentation: segmentation,
             udp_segmentation: segmentation,
         };
+        let header = if lies { header } else { true_header(&bytes, header.gso_size) };
         let (stack, [way_in, way_out]) = router(offload);
         let mut core = stack.core();
         let mut packet = packet(core.cache(), &bytes);
@@ -138,7 +168,7 @@ proptest! {
         let mut queue = PacketQueue::new();
         queue.push(packet);
         stack.receive(&mut core, Instant::ZERO, way_in, &mut queue);
-        stack.transmit_queue(way_out).expect("an interface").take(&mut queue);
+        take_sent(&stack, way_out, &mut queue);
         while let Some(mut sent) = queue.pop() {
             let described = vnet::describe(&sent);
             prop_assert!(described.is_some(), "{:?}", sent);
@@ -147,7 +177,7 @@ proptest! {
             prop_assert_eq!(again, Ok(()), "{:?}", sent);
             core.cache().free(sent);
         }
-        stack.transmit_queue(way_in).expect("an interface").take(&mut queue);
+        take_sent(&stack, way_in, &mut queue);
         drop((queue, core));
         prop_assert_eq!(stack.pool().in_use(), 0);
     }
