@@ -61,6 +61,15 @@ pub struct Meta {
 }
 
 impl Meta {
+    /// Where the transport header lies. `l4_offset` points at IPv6 extension headers, if there are
+    /// any; the start of a checksum that was left to the device lies behind them.
+    pub(crate) fn transport_offset(&self) -> usize {
+        usize::from(match self.checksum {
+            ChecksumState::Partial { start, .. } => start,
+            _ => self.l4_offset,
+        })
+    }
+
     /// Forgets what was parsed and decided, when the bytes change under it: after reassembly,
     /// decapsulation or rewriting, a packet must not keep the socket or the route of what it was.
     pub fn orphan(&mut self) {

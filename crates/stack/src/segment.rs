@@ -160,11 +160,7 @@ impl Plan {
     /// `None` if the packet does not begin with the headers that its metadata promises, or holds
     /// nothing behind them.
     fn new(packet: &mut Packet, gso: Gso) -> Option<Self> {
-        // The checksum's start is exact where IPv6 extension headers are in between.
-        let transport = usize::from(match packet.checksum {
-            ChecksumState::Partial { start, .. } => start,
-            _ => packet.l4_offset,
-        });
+        let transport = packet.transport_offset();
         let fixed = match gso.kind {
             GsoKind::Tcp { .. } => TcpHeader::LEN,
             GsoKind::Udp => UdpHeader::LEN,

@@ -101,15 +101,15 @@ fn largest_segment<F: Family>(packet: &Packet) -> usize {
     let Some(gso) = packet.gso else {
         return packet.total_len();
     };
-    let l4_offset = usize::from(packet.l4_offset);
+    let transport = packet.transport_offset();
     let l4_len = match gso.kind {
         GsoKind::Udp => UdpHeader::LEN,
         GsoKind::Tcp { .. } => {
-            let header = packet.data().get(l4_offset..).unwrap_or_default();
+            let header = packet.data().get(transport..).unwrap_or_default();
             TcpHeader::ref_from_prefix(header).map_or(TcpHeader::LEN, |(tcp, _)| tcp.header_len())
         }
     };
-    l4_offset + l4_len + usize::from(gso.size.get())
+    transport + l4_len + usize::from(gso.size.get())
 }
 
 /// IPv6 routers never fragment (RFC 8200 section 4.5), IPv4 ones unless told not to; a packet that
