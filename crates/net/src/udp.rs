@@ -168,7 +168,8 @@ impl UdpSocket {
 
     /// Opens a socket that takes what no other socket takes, whatever its destination address and
     /// port, in both families: what a transparent proxy needs. The stack must take the packets for
-    /// its own, so give it a local route, for instance to `0.0.0.0/0`.
+    /// its own, so give it a local route, for instance to `0.0.0.0/0` in table main: in table local,
+    /// which is asked first, it would take the answers for the stack's own as well.
     /// [`recv_from_to`](Self::recv_from_to) tells where a datagram was meant to go,
     /// [`send_from_to`](Self::send_from_to) answers from there.
     ///
