@@ -1,0 +1,157 @@
+//! Receives datagrams and takes the time.
+
+use std::hint;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use super::pktgen::{Check, Findings, Level};
+use super::{Amount, ReceiveCall, Socket};
+
+/// Room for the longest datagram.
+const LONGEST: usize = 65_535;
+
+/// How often somebody who waits for the first datagram looks whether any can still come.
+const LOOK_AROUND: Duration = Duration::from_millis(100);
+
+/// When a run ends, and how it waits.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Datagrams of a run.
+    pub(crate) count: u64,
+    /// A run ends early when nothing has come for so long; `None`: never.
+    pub(crate) silence: Option<Duration>,
+    /// Ask again and again rather than wait.
+    pub(crate) dontwait: bool,
+}
+
+/// A socket that receives.
+pub(crate) struct Receiver {
+    socket: Socket,
+    limits: Limits,
+    check: Option<Level>,
+    buf: Vec<u8>,
+}
+
+/// What came in one run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Received {
+    pub(crate) amount: Amount,
+    /// How often the queue was empty when it was not to be waited for.
+    pub(crate) empty: u64,
+    pub(crate) pktgen: Option<Findings>,
+    /// Why the run was over.
+    pub(crate) end: End,
+}
+
+/// Why a run is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// All have come that were to come.
+    Complete,
+    /// Nothing came any more.
+    Silence,
+    /// A check found a fault, and was to stop there.
+    Fault,
+}
+
+impl Receiver {
+    pub(crate) fn new(socket: Socket, limits: Limits, check: Option<Level>) -> Self {
+        Self {
+            socket,
+            limits,
+            check,
+            buf: vec![0; LONGEST],
+        }
+    }
+
+    /// Waits for a datagram of anybody, and says whose it was: `None` if none came until nobody is
+    /// there to send.
+    pub(crate) fn first(
+        &mut self,
+        mut is_over: impl FnMut() -> io::Result<bool>,
+    ) -> io::Result<Option<SocketAddr>> {
+        self.socket.disconnect()?;
+        self.socket.set_nonblocking(false)?;
+        self.socket.set_read_timeout(Some(LOOK_AROUND))?;
+        loop {
+            match self.socket.sender(&mut self.buf) {
+                Ok(sender) => return Ok(Some(sender)),
+                Err(error) if is_silence(&error) && is_over()? => return Ok(None),
+                Err(error) if is_silence(&error) || error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Takes datagrams of this sender only from now on.
+    pub(crate) fn connect(&self, sender: SocketAddr) -> io::Result<()> {
+        self.socket.connect(sender)
+    }
+
+    /// Receives until a limit is reached.
+    pub(crate) fn run(&mut self, call: ReceiveCall) -> io::Result<Received> {
+        let Limits {
+            count,
+            silence,
+            dontwait,
+        } = self.limits;
+        self.socket.set_read_timeout(silence)?;
+        self.socket.set_nonblocking(dontwait)?;
+        let mut check = self.check.map(Check::new);
+        let (mut amount, mut empty) = (Amount::default(), 0);
+        let mut empty_since = None;
+        let start = Instant::now();
+        let (end, at) = loop {
+            if amount.packets == count {
+                break (End::Complete, Instant::now());
+            }
+            match self.socket.receive(call, &mut self.buf) {
+                Ok(len) => {
+                    amount.packets += 1;
+                    amount.bytes += len as u64;
+                    empty_since = None;
+                    let datagram = self.buf.get(..len).unwrap_or_default();
+                    if check.as_mut().is_some_and(|check| !check.look(datagram)) {
+                        break (End::Fault, Instant::now());
+                    }
+                }
+                Err(error) if is_silence(&error) && dontwait => {
+                    empty += 1;
+                    let since = *empty_since.get_or_insert_with(Instant::now);
+                    if silence.is_some_and(|silence| since.elapsed() >= silence) {
+                        break (End::Silence, since);
+                    }
+                    hint::spin_loop();
+                }
+                // The call began when the last datagram had been taken.
+                Err(error) if is_silence(&error) => {
+                    let now = Instant::now();
+                    let began = silence.and_then(|silence| now.checked_sub(silence));
+                    break (End::Silence, began.unwrap_or(now));
+                }
+                Err(error) if is_passing(&error) => {}
+                Err(error) => return Err(error),
+            }
+        };
+        amount.elapsed = at.saturating_duration_since(start);
+        Ok(Received {
+            amount,
+            empty,
+            pktgen: check.map(|check| check.findings()),
+            end,
+        })
+    }
+}
+
+fn is_silence(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+}
+
+/// A signal came, or news about a datagram that this socket never sent: no reason to end.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::Interrupted | ErrorKind::ConnectionRefused
+    )
+}
