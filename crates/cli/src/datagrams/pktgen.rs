@@ -43,7 +43,7 @@ pub(crate) enum Level {
     Strict,
 }
 
-/// What was wrong with the headers.
+/// What was found out by the headers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Findings {
     /// Came after a later one, or twice.
@@ -51,8 +51,8 @@ pub(crate) struct Findings {
     pub(crate) wrong_magic: u64,
     /// The rest of the datagram is not the header again.
     pub(crate) bad_repeat: u64,
-    /// Sequence numbers that were passed over: datagrams lost, or late.
-    pub(crate) missing: u64,
+    /// Sequence numbers that were passed over: datagrams lost, as a flood loses them, or late.
+    pub(crate) lost: u64,
 }
 
 /// Looks at one datagram after the other.
@@ -63,7 +63,7 @@ pub(super) struct Check {
     findings: Findings,
 }
 
-/// A sequence number whose byte order is known once two were seen.
+/// A sequence number, and its byte order once two numbers have told it.
 ///
 /// Linux's pktgen writes it in network order, other programs in that of their host.
 #[derive(Debug, Clone, Copy)]
@@ -113,14 +113,15 @@ impl Check {
                 false => u32::from_le_bytes,
             }
         });
+        let is_known = step(u32::from_be_bytes) != step(u32::from_le_bytes);
         // Numbers wrap: the half of them in front of the last one is later (RFC 1982).
         let step = step(read);
         if step == 0 || step >= 1 << 31 {
             self.findings.out_of_order += 1;
             return;
         }
-        self.findings.missing += u64::from(step - 1);
-        let read = Some(read);
+        self.findings.lost += u64::from(step - 1);
+        let read = last.read.or(is_known.then_some(read));
         self.last = Some(Sequence { bytes, read });
     }
 }
@@ -177,10 +178,10 @@ mod tests {
             (&[u32::MAX, 0, 1], 0, 0),
             (&[255, 256, 257], 0, 0),
         ];
-        for (sequence, out_of_order, missing) in cases {
+        for (sequence, out_of_order, lost) in cases {
             let expected = Findings {
                 out_of_order,
-                missing,
+                lost,
                 ..Findings::default()
             };
             let network: Vec<_> = sequence
@@ -203,7 +204,7 @@ mod tests {
         let expected = Findings {
             wrong_magic: 3,
             bad_repeat: 1,
-            missing: 1,
+            lost: 1,
             ..Findings::default()
         };
         assert_eq!(findings(Level::Repeat, &datagrams), expected);

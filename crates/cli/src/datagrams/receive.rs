@@ -155,3 +155,101 @@ fn is_passing(error: &io::Error) -> bool {
         ErrorKind::Interrupted | ErrorKind::ConnectionRefused
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use forebay::{Stack, Worker};
+
+    use super::super::{Flood, Host, SendCall};
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        count: 10,
+        silence: Some(Duration::from_millis(300)),
+        dontwait: false,
+    };
+
+    /// Hosts whose loopbacks work.
+    fn hosts() -> (Vec<Host>, Worker) {
+        let stack = Stack::builder().build().unwrap();
+        let worker = stack.spawn_worker().unwrap();
+        (vec![Host::Kernel, Host::Forebay(stack)], worker)
+    }
+
+    /// A sink and its flood.
+    fn pair(host: &Host, limits: Limits, check: Option<Level>) -> (Receiver, Flood) {
+        let any = "127.0.0.1:0".parse().unwrap();
+        // Linux takes a port that nobody has named away when a socket is disconnected.
+        let addr = local_addr(&host.bind(any).unwrap());
+        let socket = host.bind(addr).unwrap();
+        let flood = Flood::new(host.bind(any).unwrap(), addr, 18, true);
+        (Receiver::new(socket, limits, check), flood.unwrap())
+    }
+
+    fn local_addr(socket: &Socket) -> SocketAddr {
+        match socket {
+            Socket::Kernel(socket) => socket.local_addr().unwrap(),
+            Socket::Forebay(socket) => socket.local_addr().unwrap(),
+        }
+    }
+
+    #[test]
+    fn a_run_counts_what_came_and_ends_when_nothing_comes() {
+        let (hosts, _worker) = hosts();
+        for host in &hosts {
+            for dontwait in [false, true] {
+                for (coming, end) in [(0, End::Silence), (4, End::Silence), (10, End::Complete)] {
+                    let limits = Limits { dontwait, ..LIMITS };
+                    let (mut receiver, mut flood) = pair(host, limits, None);
+                    flood.run(SendCall::Send, coming).unwrap();
+                    let received = receiver.run(ReceiveCall::Recvfrom).unwrap();
+                    assert_eq!(received.end, end);
+                    assert_eq!(received.amount.packets, coming);
+                    assert_eq!(received.amount.bytes, 18 * coming);
+                    assert_eq!(received.empty > 0, dontwait && end == End::Silence);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_call_receives() {
+        let (hosts, _worker) = hosts();
+        for host in &hosts {
+            let (mut receiver, mut flood) = pair(host, LIMITS, Some(Level::Repeat));
+            for send in SendCall::ALL {
+                flood.run(send, 1).unwrap();
+                let sender = receiver.first(|| Ok(false)).unwrap().expect("a sender");
+                receiver.connect(sender).unwrap();
+                for receive in ReceiveCall::ALL {
+                    flood.run(send, LIMITS.count).unwrap();
+                    let received = receiver.run(receive).unwrap();
+                    assert_eq!(received.end, End::Complete);
+                    assert_eq!(received.pktgen, Some(Findings::default()));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_strictest_check_ends_a_run() {
+        let (hosts, _worker) = hosts();
+        for host in &hosts {
+            let (mut receiver, mut flood) = pair(host, LIMITS, Some(Level::Strict));
+            flood.run(SendCall::Send, 2).unwrap();
+            flood.skip();
+            flood.run(SendCall::Send, 10).unwrap();
+            let received = receiver.run(ReceiveCall::Recv).unwrap();
+            assert_eq!((received.end, received.amount.packets), (End::Fault, 3));
+        }
+    }
+
+    #[test]
+    fn nobody_waits_for_those_who_are_gone() {
+        let (hosts, _worker) = hosts();
+        for host in &hosts {
+            let (mut receiver, _) = pair(host, LIMITS, None);
+            assert_eq!(receiver.first(|| Ok(true)).unwrap(), None);
+        }
+    }
+}

@@ -2,8 +2,10 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 use forebay::device::wire::{WireConfig, WireEnd, wire};
+use forebay::interface::TransmitQueue;
 use forebay::{Stack, Worker};
 
 use super::Family;
@@ -18,18 +20,20 @@ const FLOOD_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd09, 0, 0, 0, 0, 0, 0, 2));
 pub(crate) struct Rig {
     sink: Stack,
     flood: Stack,
+    flood_queue: Arc<TransmitQueue>,
     _workers: [Worker; 2],
 }
 
 impl Rig {
     pub(crate) fn new() -> io::Result<Self> {
         let (near, far) = wire(WireConfig::default());
-        let sink = host(near, [(SINK_V4, 24), (SINK_V6, 64)])?;
-        let flood = host(far, [(FLOOD_V4, 24), (FLOOD_V6, 64)])?;
+        let (sink, _) = host(near, [(SINK_V4, 24), (SINK_V6, 64)])?;
+        let (flood, flood_queue) = host(far, [(FLOOD_V4, 24), (FLOOD_V6, 64)])?;
         Ok(Self {
             _workers: [sink.spawn_worker()?, flood.spawn_worker()?],
             sink,
             flood,
+            flood_queue,
         })
     }
 
@@ -43,6 +47,11 @@ impl Rig {
         &self.flood
     }
 
+    /// What waits there for the wire.
+    pub(crate) fn flood_queue(&self) -> Arc<TransmitQueue> {
+        Arc::clone(&self.flood_queue)
+    }
+
     /// Where the sink is.
     pub(crate) fn sink_addr(family: Family) -> IpAddr {
         match family {
@@ -52,12 +61,14 @@ impl Rig {
     }
 }
 
-fn host(end: WireEnd, addresses: [(IpAddr, u8); 2]) -> io::Result<Stack> {
+/// A stack at one end, and what waits there for the wire.
+fn host(end: WireEnd, addresses: [(IpAddr, u8); 2]) -> io::Result<(Stack, Arc<TransmitQueue>)> {
     let stack = Stack::builder().build()?;
     let ifindex = stack.add_device("w0", end)?;
     for (addr, len) in addresses {
         let added = stack.inner().add_address(ifindex, addr, len);
         added.map_err(io::Error::other)?;
     }
-    Ok(stack)
+    let queue = stack.inner().transmit_queue(ifindex);
+    Ok((stack, queue.ok_or(io::ErrorKind::NotFound)?))
 }

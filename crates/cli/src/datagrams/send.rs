@@ -96,3 +96,11 @@ fn is_full(error: &io::Error) -> bool {
     let is_full = matches!(error.kind(), ErrorKind::OutOfMemory | ErrorKind::WouldBlock);
     is_full || error.raw_os_error() == Some(Errno::NOBUFS.raw_os_error())
 }
+
+#[cfg(test)]
+impl Flood {
+    /// Passes over a number, as if a datagram were lost.
+    pub(super) fn skip(&mut self) {
+        self.sequence = self.sequence.map(|sequence| sequence.wrapping_add(1));
+    }
+}

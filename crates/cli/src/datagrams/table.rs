@@ -74,6 +74,7 @@ impl<W: Write> Table<W> {
             ("demux", row.ip_early_demux.into()),
             ("c", row.connect.into()),
             ("emptyq", *empty),
+            ("lost", pktgen.map_or(0, |findings| findings.lost)),
         ]);
         let out = &mut self.out;
         writeln!(
@@ -222,14 +223,144 @@ fn verdict(findings: &Findings) -> String {
         out_of_order,
         wrong_magic,
         bad_repeat,
-        missing,
+        ..
     } = findings;
     format!(
-        "- Failed pktgen checks OoO {out_of_order} wrong magic {wrong_magic} \
-         bad repeat {bad_repeat} missing {missing}"
+        "- Failed pktgen checks OoO {out_of_order} wrong magic {wrong_magic} bad repeat {bad_repeat}"
     )
 }
 
 fn hundredths(number: f64) -> f64 {
     (number * 100.0).round() / 100.0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::End;
+    use super::*;
+
+    const AMOUNT: Amount = Amount {
+        packets: 20_000,
+        bytes: 360_000,
+        elapsed: Duration::from_nanos(67_936_200),
+    };
+
+    fn received(amount: Amount) -> Received {
+        Received {
+            amount,
+            empty: 0,
+            pktgen: None,
+            end: End::Complete,
+        }
+    }
+
+    fn sink_row(received: Received) -> SinkRow {
+        SinkRow {
+            test: "recvfrom",
+            run: 0,
+            received,
+            ip_early_demux: 1,
+            connect: true,
+        }
+    }
+
+    fn printed(json: bool, print: impl FnOnce(&mut Table<Vec<u8>>) -> io::Result<()>) -> String {
+        let mut table = Table {
+            out: Vec::new(),
+            json,
+            place: Place {
+                kernel: true,
+                family: 4,
+            },
+            cycles_per_ns: Some(2.5),
+            has_heading: false,
+        };
+        print(&mut table).unwrap();
+        String::from_utf8(table.out).unwrap()
+    }
+
+    #[test]
+    fn the_sinks_rows_are_those_of_udp_sink() {
+        let plain = SinkRow {
+            test: "recv",
+            run: 12,
+            ip_early_demux: 0,
+            connect: false,
+            ..sink_row(received(AMOUNT))
+        };
+        let checked = sink_row(Received {
+            empty: 3_921,
+            pktgen: Some(Findings {
+                out_of_order: 1,
+                wrong_magic: 2,
+                bad_repeat: 3,
+                lost: 4,
+            }),
+            ..received(AMOUNT)
+        });
+        let text = printed(false, |table| {
+            table.sink(&sink_row(received(AMOUNT)))?;
+            table.sink(&plain)?;
+            table.sink(&checked)
+        });
+        let expected = [
+            "          \trun      count   \tns/pkt\tpps\t\tcycles\tpayload",
+            "recvfrom  \trun:  0\t   20000\t3396.81\t294393.86\t8492\t18\t demux:1 c:1",
+            "recv      \trun: 12\t   20000\t3396.81\t294393.86\t8492\t18\t",
+            "recvfrom  \trun:  0\t   20000\t3396.81\t294393.86\t8492\t18\t demux:1 c:1 emptyq:3921 lost:4",
+            "- Failed pktgen checks OoO 1 wrong magic 2 bad repeat 3",
+            "",
+        ];
+        assert_eq!(text, expected.join("\n"));
+    }
+
+    #[test]
+    fn the_floods_rows_are_those_of_udp_flood() {
+        let row = |sent: Sent, dropped| FloodRow {
+            test: "sendto",
+            sent,
+            dropped,
+        };
+        let sent = Sent {
+            amount: AMOUNT,
+            ..Sent::default()
+        };
+        let troubled = Sent {
+            full: 1,
+            refused: 2,
+            ..sent
+        };
+        let text = printed(false, |table| {
+            table.flood(&row(sent, 0))?;
+            table.flood(&row(troubled, 3))
+        });
+        let expected = [
+            "              \t packets \tns/pkt\tpps\t\tcycles\tpayload",
+            "sendto    \t   20000\t3396.81\t294393.86\t8492\t18\t c:1",
+            "sendto    \t   20000\t3396.81\t294393.86\t8492\t18\t c:1 full:1 refused:2 dropped:3",
+            "",
+        ];
+        assert_eq!(text, expected.join("\n"));
+    }
+
+    #[test]
+    fn objects_name_what_the_columns_hold() {
+        let text = printed(true, |table| {
+            table.sink(&sink_row(received(AMOUNT)))?;
+            table.cycles_per_ns = None;
+            table.flood(&FloodRow {
+                test: "send",
+                sent: Sent::default(),
+                dropped: 0,
+            })
+        });
+        let expected = [
+            r#"{"bench":"sink","test":"recvfrom","kernel":true,"family":4,"count":20000,"ns":3396.81,"pps":294393.86,"cycles":8492,"payload":18,"run":0,"ip_early_demux":1,"connect":true,"emptyq":0}"#,
+            r#"{"bench":"flood","test":"send","kernel":true,"family":4,"count":0,"ns":0.0,"pps":0.0,"cycles":null,"payload":0,"full":0,"refused":0,"dropped":0}"#,
+            "",
+        ];
+        assert_eq!(text, expected.join("\n"));
+    }
 }
