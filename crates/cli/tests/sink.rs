@@ -37,17 +37,15 @@ fn free_port() -> String {
     socket.local_addr().expect("an address").port().to_string()
 }
 
-/// Until somebody receives there.
+/// Waits until somebody receives there.
 fn wait_for_socket(port: &str) {
     let local = format!(":{:04X} ", port.parse::<u16>().expect(port));
-    for _ in 0..2_000 {
-        let sockets = fs::read_to_string("/proc/net/udp").expect("/proc/net/udp");
-        if sockets.contains(&local) {
-            return;
-        }
+    let is_there = (0..2_000).any(|_| {
         thread::sleep(Duration::from_millis(5));
-    }
-    panic!("nobody receives at port {port}");
+        let sockets = fs::read_to_string("/proc/net/udp").expect("/proc/net/udp");
+        sockets.contains(&local)
+    });
+    assert!(is_there, "nobody receives at port {port}");
 }
 
 #[test]
