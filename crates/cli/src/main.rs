@@ -6,12 +6,13 @@ mod commands;
 mod config;
 mod control;
 mod daemon;
+mod datagrams;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use commands::{addr, exec, link, nstat, route, rule, run, ss, sysctl};
+use commands::{addr, exec, flood, link, nstat, route, rule, run, sink, ss, sysctl};
 
 /// An IP router and a host in one process, in user space.
 ///
@@ -42,6 +43,8 @@ enum Command {
     Rule(rule::RuleArgs),
     Nstat(nstat::NstatArgs),
     Ss(ss::SsArgs),
+    Sink(sink::SinkArgs),
+    Flood(flood::FloodArgs),
 }
 
 fn main() -> ExitCode {
@@ -55,6 +58,8 @@ fn main() -> ExitCode {
         Command::Rule(args) => rule::run(&args),
         Command::Nstat(args) => nstat::run(&args),
         Command::Ss(args) => ss::run(&args),
+        Command::Sink(args) => sink::run(&args),
+        Command::Flood(args) => flood::run(&args),
     };
     result.unwrap_or_else(|error| {
         commands::complain(&error);

@@ -22,7 +22,7 @@ use crate::control::{OVERRIDE, RuntimeDir, client};
 use crate::daemon::{self, Daemon, Knob};
 
 /// What the network is like without a file.
-const NETWORK: &str = include_str!("../../../../examples/exec.toml");
+pub(super) const NETWORK: &str = include_str!("../../../../examples/exec.toml");
 
 /// RFC 8200 section 5.
 const IPV6_MIN_MTU: u32 = 1_280;
@@ -115,8 +115,7 @@ fn exec(args: &ExecArgs) -> anyhow::Result<u8> {
 
     // From this thread, which lives until the end: the command is killed when the thread that
     // started it ends.
-    let (mut child, tun) = network.make.spawn_with(command, &network.interface)?;
-    daemon.plug_in(tun);
+    let mut child = network.spawn(command, &daemon)?;
     Ok(exit_status(wait(&mut child, signals)?))
 }
 
@@ -136,13 +135,13 @@ fn adapt(device: &mut Device, args: &ExecArgs) {
 }
 
 /// The private network that a configuration asks for.
-struct Network {
+pub(super) struct Network {
     make: PrivateNetwork,
     interface: Interface,
 }
 
 impl Network {
-    fn of(config: &Config) -> anyhow::Result<Self> {
+    pub(super) fn of(config: &Config) -> anyhow::Result<Self> {
         let is_exec = |device: &&Device| matches!(device.kind, Kind::Exec(_));
         let mut devices = config.devices.iter().filter(is_exec);
         let Some((device, tun)) = devices.next().and_then(|device| match &device.kind {
@@ -163,6 +162,17 @@ impl Network {
             make: PrivateNetwork::new().resolv_conf(resolv_conf(device)),
             interface: interface(device, tun),
         })
+    }
+
+    /// Starts a command there, and joins the network to the daemon's stack.
+    pub(super) fn spawn(
+        &self,
+        command: Command,
+        daemon: &Daemon,
+    ) -> Result<Child, PrivateNetworkError> {
+        let (child, tun) = self.make.spawn_with(command, &self.interface)?;
+        daemon.plug_in(tun);
+        Ok(child)
     }
 }
 

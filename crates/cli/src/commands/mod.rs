@@ -3,12 +3,14 @@
 pub(crate) mod addr;
 mod asking;
 pub(crate) mod exec;
+pub(crate) mod flood;
 pub(crate) mod link;
 pub(crate) mod nstat;
 pub(crate) mod route;
 pub(crate) mod rule;
 pub(crate) mod run;
 mod signals;
+pub(crate) mod sink;
 pub(crate) mod ss;
 pub(crate) mod sysctl;
 mod words;

@@ -12,7 +12,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::signals;
-use crate::config::{self, Config, Kind};
+use crate::config::{self, Config, Device, Kind};
 use crate::daemon::{self, Daemon, Knob, Report};
 
 /// What runs without a file.
@@ -80,15 +80,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         Some(path) => Config::load(path)?,
         None => Config::parse("examples/life.toml", LIFE)?,
     };
-    if let Some(device) = config
-        .devices
-        .iter()
-        .find(|device| matches!(device.kind, Kind::Exec(_)))
-    {
-        let what = "a device of kind \"exec\" belongs to the configuration of `forebay exec`";
-        let problem = config::Problem::new(device.name.span(), what);
-        bail!(config.source.explain(problem));
-    }
+    refuse_exec_devices(&config)?;
     daemon::rehearse(&config, &args.set)?;
 
     let signals = signals::ends()?;
@@ -103,6 +95,17 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
         followed => Ok(followed.map(|()| ExitCode::SUCCESS)?),
     }
+}
+
+/// There is no command that would be at the other end.
+pub(super) fn refuse_exec_devices(config: &Config) -> anyhow::Result<()> {
+    let is_exec = |device: &&Device| matches!(device.kind, Kind::Exec(_));
+    if let Some(device) = config.devices.iter().find(is_exec) {
+        let what = "a device of kind \"exec\" belongs to the configuration of `forebay exec`";
+        let problem = config::Problem::new(device.name.span(), what);
+        bail!(config.source.explain(problem));
+    }
+    Ok(())
 }
 
 /// Prints a line each second, until a signal comes or the time is over, and then the summary.

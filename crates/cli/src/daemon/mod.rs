@@ -64,6 +64,11 @@ impl Daemon {
         })
     }
 
+    /// The stack itself.
+    pub(crate) fn stack(&self) -> &Stack {
+        &self.stack
+    }
+
     /// Lets other commands find the stack under this name.
     pub(crate) fn serve(&mut self, name: &str) -> anyhow::Result<()> {
         let served = server::serve(&self.stack, name);

@@ -34,6 +34,14 @@ impl FromStr for Knob {
     }
 }
 
+impl Knob {
+    pub(crate) fn set(&self, stack: &Stack) -> anyhow::Result<()> {
+        let Self { name, value } = self;
+        let set = stack.inner().set_sysctl(name, value);
+        set.with_context(|| format!("--set {name}={value}"))
+    }
+}
+
 /// Everything but what runs: the services are bound, and to be started.
 pub(super) fn set_up(
     stack: &Stack,
@@ -43,10 +51,7 @@ pub(super) fn set_up(
 ) -> anyhow::Result<Vec<Bound>> {
     let services = configure(stack, config, devices);
     let services = services.map_err(|problem| config.source.explain(problem))?;
-    for Knob { name, value } in knobs {
-        let set = stack.inner().set_sysctl(name, value);
-        set.with_context(|| format!("--set {name}={value}"))?;
-    }
+    knobs.iter().try_for_each(|knob| knob.set(stack))?;
     Ok(services)
 }
 
