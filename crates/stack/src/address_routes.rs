@@ -11,16 +11,20 @@ use crate::stack::Stack;
 /// Metric of an IPv6 prefix that an address brings (Linux's `IP6_RT_PRIO_ADDRCONF`).
 const IPV6_ADDRCONF_METRIC: u32 = 256;
 
-/// Makes an address local, its prefix on-link, and its directed broadcast known.
-pub(crate) fn add(stack: &Stack, ifindex: u32, own: InterfaceAddress) {
+/// Makes an address local and, while its interface is up, its prefix on-link and its directed
+/// broadcast known.
+pub(crate) fn add(stack: &Stack, ifindex: u32, own: InterfaceAddress, up: bool) {
+    let is_due = |kind| up || kind == RouteKind::Local;
     match own.addr {
         IpAddr::V4(addr) => {
-            for (table, route) in routes_v4(ifindex, addr, own) {
+            let routes = routes_v4(ifindex, addr, own).into_iter();
+            for (table, route) in routes.filter(|(_, route)| is_due(route.kind)) {
                 append(&stack.fib4, table, route);
             }
         }
         IpAddr::V6(addr) => {
-            for (table, route) in routes_v6(ifindex, addr, own.prefix_len) {
+            let routes = routes_v6(ifindex, addr, own.prefix_len).into_iter();
+            for (table, route) in routes.filter(|(_, route)| is_due(route.kind)) {
                 append(&stack.fib6, table, route);
             }
         }

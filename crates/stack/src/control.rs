@@ -131,20 +131,35 @@ impl Stack {
         Ok(())
     }
 
-    /// Sets an interface up or down. Down, it neither receives nor sends.
+    /// Sets an interface up or down. Down, it neither receives nor sends, and the routes through it
+    /// are gone but for those to its addresses, which stay ours. Up again, its prefixes are on-link
+    /// again; other routes are for whoever added them to add anew.
     ///
     /// # Errors
     ///
     /// [`InterfaceError::NotFound`].
     pub fn set_interface_up(&self, ifindex: u32, up: bool) -> Result<(), InterfaceError> {
+        let _serial = self.control.lock().unwrap_or_else(PoisonError::into_inner);
+        let interface = self.interface(ifindex).ok_or(InterfaceError::NotFound)?;
+        if interface.up == up {
+            return Ok(());
+        }
         let mut unsent = PacketQueue::new();
-        self.change_interface(ifindex, |interface| {
-            interface.up = up;
-            match up {
-                true => interface.tx.open(),
-                false => interface.tx.close(&mut unsent),
+        match up {
+            true => interface.tx.open(),
+            false => interface.tx.close(&mut unsent),
+        }
+        self.change_interfaces(|interfaces| {
+            interfaces.change(ifindex, |interface| interface.up = up);
+        });
+        if up {
+            for own in &interface.addresses {
+                address_routes::add(self, ifindex, *own, up);
             }
-        })?;
+        } else {
+            self.fib4.flush_link(ifindex);
+            self.fib6.flush_link(ifindex);
+        }
         self.drop_unsent(unsent);
         Ok(())
     }
@@ -179,7 +194,7 @@ impl Stack {
         self.change_interfaces(|interfaces| {
             interfaces.change(ifindex, |interface| interface.addresses.push(own));
         });
-        address_routes::add(self, ifindex, own);
+        address_routes::add(self, ifindex, own, interface.up);
         Ok(())
     }
 

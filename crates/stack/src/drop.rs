@@ -53,7 +53,7 @@ reasons! {
     IpCsum, [IpInHdrErrors, IpExtInCsumErrors], [];
     /// An IPv4 option is malformed.
     IpOptions, [IpInHdrErrors], [];
-    /// Source routing, which `accept_source_route` forbids (RFC 5095 for IPv6).
+    /// Source routing, which nobody here does (RFC 6274 section 3.13.2.3, RFC 5095).
     SourceRoute, [IpInHdrErrors], [Ip6InHdrErrors];
     /// An IPv6 extension header is malformed or in the wrong place.
     Ipv6ExtHdr, [], [Ip6InHdrErrors];

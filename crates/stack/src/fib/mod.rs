@@ -149,8 +149,13 @@ impl<A: Address> Fib<A> {
         self.change(|rib| rib.delete(table, what))
     }
 
-    /// Deletes all routes through an interface, in all tables, when it goes down or away; returns
-    /// how many.
+    /// Deletes the routes through an interface that goes down, in all tables; returns how many. Its
+    /// addresses stay local: the host answers at them, whatever interface a packet comes by.
+    pub fn flush_link(&self, ifindex: u32) -> usize {
+        self.change(|rib| rib.flush_link(ifindex))
+    }
+
+    /// Deletes all routes through an interface, in all tables, when it goes away; returns how many.
     pub fn flush_oif(&self, ifindex: u32) -> usize {
         self.change(|rib| rib.flush_oif(ifindex))
     }

@@ -45,7 +45,13 @@ pub enum RouteError {
     /// The preferred source is no address of ours (EINVAL).
     #[error("Invalid argument: the preferred source is no address of this stack")]
     InvalidPrefSrc,
+    /// An MTU that no IP packet fits into (EINVAL).
+    #[error("Invalid argument: an MTU below 68 carries no IP")]
+    InvalidMtu,
 }
+
+/// Smallest MTU of a path, in bytes (RFC 791 section 3.2).
+const MIN_MTU: u32 = 68;
 
 /// What to do about a route to the same prefix with the same metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -193,6 +199,17 @@ impl<A: Address> Rib<A> {
     pub(super) fn flush_oif(&mut self, ifindex: u32) -> usize {
         self.decide_fates(|hop| {
             if hop.oif == ifindex && ifindex != 0 {
+                Fate::Go
+            } else {
+                Fate::Stay
+            }
+        })
+    }
+
+    /// Takes out all routes through an interface but those to this host itself; returns how many.
+    pub(super) fn flush_link(&mut self, ifindex: u32) -> usize {
+        self.decide_fates(|hop| {
+            if hop.oif == ifindex && ifindex != 0 && hop.kind != RouteKind::Local {
                 Fate::Go
             } else {
                 Fate::Stay
@@ -403,6 +420,14 @@ impl<A: Address> Rib<A> {
 
     /// The route with its outgoing interface, if it is a valid one.
     fn resolve(&self, id: TableId, route: Route<A>) -> Result<Route<A>, RouteError> {
+        // Linux, too, takes 0 as not given.
+        let route = Route {
+            mtu: route.mtu.filter(|mtu| *mtu != 0),
+            ..route
+        };
+        if route.mtu.is_some_and(|mtu| mtu < MIN_MTU) {
+            return Err(RouteError::InvalidMtu);
+        }
         let is_somewhere = route.gateway.is_some() || route.oif.is_some();
         if route.kind.is_refusal() {
             return match is_somewhere {

@@ -44,6 +44,7 @@ impl From<RouteError> for Failure {
             RouteError::GatewayUnreachable => {
                 (Errno::NetUnreach, "add one, or say `onlink` with `dev`")
             }
+            RouteError::InvalidMtu => (Errno::Inval, "give 68 to 65535, or 0 for the interface's"),
             RouteError::InvalidPrefSrc => (Errno::Inval, "`forebay addr` lists those that are"),
             RouteError::KindWithGateway | RouteError::InvalidScope | RouteError::InvalidGateway => {
                 return Failure {

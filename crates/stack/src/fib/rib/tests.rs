@@ -215,6 +215,20 @@ fn gateways_must_be_on_a_link() {
             },
             Err(RouteError::InvalidPrefSrc),
         ),
+        (
+            Route {
+                mtu: Some(0),
+                ..unicast(far).dev(2)
+            },
+            Ok(2),
+        ),
+        (
+            Route {
+                mtu: Some(67),
+                ..unicast(far).dev(2)
+            },
+            Err(RouteError::InvalidMtu),
+        ),
     ];
     for (route, expected) in cases {
         let result = rib.resolve(MAIN, route).map(|route| route.oif.unwrap_or(0));
@@ -333,12 +347,12 @@ fn more_next_hops_than_two_bytes_hold() {
     for i in 0..70_000u32 {
         let host = Prefix::host(Ipv4Addr::from(0x0a00_0000 + i));
         let route = Route {
-            mtu: Some(i),
+            mtu: Some(MIN_MTU + i),
             ..Route::new(RouteKind::Unicast, host).dev(2)
         };
         rib.add(MAIN, route, Conflict::Refuse).expect("no limit");
     }
     assert_eq!(rib.next_hops.in_use().count(), 70_000);
     let last = Prefix::host(Ipv4Addr::from(0x0a00_0000 + 69_999));
-    assert_eq!(rib.routes_to(MAIN, &last)[0].mtu, Some(69_999));
+    assert_eq!(rib.routes_to(MAIN, &last)[0].mtu, Some(MIN_MTU + 69_999));
 }

@@ -44,6 +44,7 @@ pub(super) fn timestamp<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
     reply::<F>(cx, packet, v4::TIMESTAMP_REPLY, |message, _, answered| {
         if let Ok(header) = IcmpHeader::mut_from_prefix(message.data_mut()).map(|(h, _)| h) {
             header.kind = v4::TIMESTAMP_REPLY;
+            header.code = 0;
             header.checksum = 0.into();
         }
         let received_and_sent = message
