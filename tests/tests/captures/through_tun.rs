@@ -7,47 +7,26 @@
 //! The kernel drops what it likes, and answers what it likes. What matters is that nothing here
 //! panics, and that every buffer comes home.
 
-use std::env;
 use std::fs;
 use std::net::IpAddr;
-use std::process::Command;
 
 use forebay::device::Device as _;
 use forebay::device::pcap::{PcapConfig, PcapDevice};
 use forebay::device::tun::{TunConfig, TunDevice};
 use forebay_os::netif::{Netlink, Route};
-use forebay_os::netns::{PrivateNetwork, PrivateNetworkError};
+use forebay_os::tun::TunError;
+use forebay_tests::kernel::{in_private_network, pass_over};
 use forebay_tests::lab::{Lab, Role};
 
 use super::{captures, table};
 
 const TEST: &str = "through_tun::captures_pass_through_the_kernel";
-const INSIDE: &str = "FOREBAY_CAPTURES_TEST_INSIDE";
 const MTU: u32 = 1_500;
 
 #[test]
 fn captures_pass_through_the_kernel() {
-    if env::var_os(INSIDE).is_some() {
-        return inside();
-    }
-    if captures().is_none() {
-        return;
-    }
-    let mut command = Command::new(env::current_exe().expect("this is an executable"));
-    command
-        .args(["--exact", TEST, "--nocapture"])
-        .env(INSIDE, "1");
-    match PrivateNetwork::new().spawn(command) {
-        Ok(mut child) => {
-            let status = child.wait().expect("the child can be waited for");
-            assert!(status.success(), "failed inside");
-        }
-        Err(error @ (PrivateNetworkError::Tun(_) | PrivateNetworkError::Step { .. })) => {
-            let demanded = env::var_os("FOREBAY_REQUIRE_NET").is_some_and(|value| value == "1");
-            assert!(!demanded, "{error}");
-            eprintln!("not tested: {error}");
-        }
-        Err(error) => panic!("{error}"),
+    if captures().is_some() {
+        in_private_network(TEST, inside);
     }
 }
 
@@ -60,8 +39,16 @@ fn inside() {
     ] {
         fs::write(format!("/proc/sys/net/{knob}"), value).expect(knob);
     }
-    let mut to_kernel = tun("tun0", &[("10.9.0.2", 24), ("fd09::2", 64)]);
-    let mut from_kernel = tun("tun1", &[("10.9.1.2", 24), ("fd09:1::2", 64)]);
+    let (mut to_kernel, mut from_kernel) = match (
+        tun("tun0", &[("10.9.0.2", 24), ("fd09::2", 64)]),
+        tun("tun1", &[("10.9.1.2", 24), ("fd09:1::2", 64)]),
+    ) {
+        (Ok(to), Ok(from)) => (to, from),
+        (Err(error @ (TunError::Missing(_) | TunError::OpenNotPermitted(_))), _) => {
+            return pass_over(&error);
+        }
+        (Err(error), _) | (_, Err(error)) => panic!("{error}"),
+    };
     let mut netlink = Netlink::open().expect("netlink");
     for gateway in ["10.9.1.1", "fd09:1::1"] {
         let gateway: IpAddr = gateway.parse().expect("an address");
@@ -103,13 +90,13 @@ fn inside() {
     host.close();
 }
 
-fn tun(name: &str, addresses: &[(&str, u8)]) -> TunDevice {
+fn tun(name: &str, addresses: &[(&str, u8)]) -> Result<TunDevice, TunError> {
     let config = TunConfig {
         name: name.to_owned(),
         queues: 1,
         offload: true,
     };
-    let device = TunDevice::open(&config, MTU).expect("a TUN device");
+    let device = TunDevice::open(&config, MTU)?;
     let mut netlink = Netlink::open().expect("netlink");
     let index = netlink.index(name).expect("an interface");
     netlink.set_up(index).expect("up");
@@ -119,5 +106,5 @@ fn tun(name: &str, addresses: &[(&str, u8)]) -> TunDevice {
             .add_address(index, address, *prefix_len)
             .expect("a new address");
     }
-    device
+    Ok(device)
 }
