@@ -157,13 +157,12 @@ pub(crate) fn run(args: &FloodArgs) -> anyhow::Result<ExitCode> {
     };
     let mut table = Table::new(io::stdout(), args.json, place);
     for call in args.calls() {
-        let dropped = dropped(&host);
+        let before = dropped(&host);
         let sent = flood.run(call, args.count);
-        let sent = sent.with_context(|| format!("cannot send to {peer} with {}", call.name()))?;
         let row = FloodRow {
             test: call.name(),
-            sent,
-            dropped: self::dropped(&host) - dropped,
+            sent: sent.with_context(|| format!("cannot {} to {peer}", call.name()))?,
+            dropped: dropped(&host) - before,
         };
         if !print(&mut table, &row)? {
             break;

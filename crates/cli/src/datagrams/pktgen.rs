@@ -106,14 +106,13 @@ impl Check {
             return;
         };
         let step = |read: fn([u8; 4]) -> u32| read(bytes).wrapping_sub(read(last.bytes));
-        let read = last.read.unwrap_or_else(|| {
-            // In the wrong order, the step from one to the next is 16 million.
-            match step(u32::from_be_bytes) <= step(u32::from_le_bytes) {
-                true => u32::from_be_bytes,
-                false => u32::from_le_bytes,
-            }
+        let distance = |read| step(read).min(step(read).wrapping_neg());
+        // In the wrong byte order, the way from one to the next is 16 million.
+        let (network, other) = (distance(u32::from_be_bytes), distance(u32::from_le_bytes));
+        let read = last.read.unwrap_or(match network <= other {
+            true => u32::from_be_bytes,
+            false => u32::from_le_bytes,
         });
-        let is_known = step(u32::from_be_bytes) != step(u32::from_le_bytes);
         // Numbers wrap: the half of them in front of the last one is later (RFC 1982).
         let step = step(read);
         if step == 0 || step >= 1 << 31 {
@@ -121,7 +120,7 @@ impl Check {
             return;
         }
         self.findings.lost += u64::from(step - 1);
-        let read = last.read.or(is_known.then_some(read));
+        let read = last.read.or((network != other).then_some(read));
         self.last = Some(Sequence { bytes, read });
     }
 }
@@ -170,11 +169,12 @@ mod tests {
 
     #[test]
     fn order_and_gaps_are_told_apart() {
-        let cases: [(&[u32], u64, u64); 6] = [
+        let cases: [(&[u32], u64, u64); 7] = [
             (&[0, 1, 2], 0, 0),
             (&[7, 9, 12], 0, 3),
             (&[1, 2, 2, 3], 1, 0),
             (&[1, 4, 2, 5], 1, 2),
+            (&[5, 4, 6, 7], 1, 0),
             (&[u32::MAX, 0, 1], 0, 0),
             (&[255, 256, 257], 0, 0),
         ];

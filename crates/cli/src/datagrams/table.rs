@@ -129,7 +129,7 @@ impl<W: Write> Table<W> {
         self.out.flush()
     }
 
-    fn sink_object(&self, row: &SinkRow) -> impl Serialize + use<W> {
+    fn sink_object(&self, row: &SinkRow) -> SinkObject {
         let Received {
             amount,
             empty,
@@ -146,7 +146,7 @@ impl<W: Write> Table<W> {
         }
     }
 
-    fn flood_object(&self, row: &FloodRow) -> impl Serialize + use<W> {
+    fn flood_object(&self, row: &FloodRow) -> FloodObject {
         FloodObject {
             figures: self.figures_object("flood", row.test, &row.sent.amount),
             full: row.sent.full,
