@@ -6,12 +6,13 @@ mod commands;
 mod config;
 mod control;
 mod daemon;
+mod playback;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use commands::{addr, exec, link, nstat, route, rule, run, ss, sysctl};
+use commands::{addr, exec, link, nstat, replay, route, rule, run, ss, sysctl, trace};
 
 /// An IP router and a host in one process, in user space.
 ///
@@ -29,6 +30,7 @@ const AFTER_HELP: &str = "\
 Examples:
   forebay run                            a router with traffic of its own; Ctrl-C ends it
   forebay exec -- ping -c 3 10.9.0.1     ping a stack from a network made for the occasion
+  forebay trace FILE.pcap                what becomes of each packet of a capture, and why
   forebay help run                       what a command does, with examples";
 
 #[derive(Subcommand)]
@@ -42,6 +44,8 @@ enum Command {
     Rule(rule::RuleArgs),
     Nstat(nstat::NstatArgs),
     Ss(ss::SsArgs),
+    Replay(replay::ReplayArgs),
+    Trace(trace::TraceArgs),
 }
 
 fn main() -> ExitCode {
@@ -55,6 +59,8 @@ fn main() -> ExitCode {
         Command::Rule(args) => rule::run(&args),
         Command::Nstat(args) => nstat::run(&args),
         Command::Ss(args) => ss::run(&args),
+        Command::Replay(args) => replay::run(&args),
+        Command::Trace(args) => trace::run(&args),
     };
     result.unwrap_or_else(|error| {
         commands::complain(&error);

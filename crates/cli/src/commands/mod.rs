@@ -5,12 +5,15 @@ mod asking;
 pub(crate) mod exec;
 pub(crate) mod link;
 pub(crate) mod nstat;
+pub(crate) mod numbers;
+pub(crate) mod replay;
 pub(crate) mod route;
 pub(crate) mod rule;
 pub(crate) mod run;
 mod signals;
 pub(crate) mod ss;
 pub(crate) mod sysctl;
+pub(crate) mod trace;
 mod words;
 
 use crate::daemon::Daemon;
