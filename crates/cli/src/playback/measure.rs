@@ -24,6 +24,8 @@ const MAX_ROUNDS: usize = 1_000;
 const WARM_UP: usize = 2_048;
 /// One round in so many is measured stage by stage as well, which takes time of its own.
 const STAGE_ROUNDS: usize = 4;
+/// A batch that takes so many times as long as others was interrupted: somebody else had the core.
+const INTERRUPTED: u32 = 10;
 /// Between two passes, in nanoseconds.
 const PAUSE: u64 = 1_000_000;
 
@@ -89,16 +91,18 @@ pub(crate) fn measure(rig: Rig, plan: &Plan<'_>) -> anyhow::Result<Vec<Measured>
             };
             player.set(setting)?;
             player.play(WARM_UP.min(chunk), &mut ())?;
-            let took = player.play(chunk, &mut ())?;
+            let batches = player.play(chunk, &mut ())?;
             if let Some(chunks) = measured.chunks.get_mut(*place) {
-                chunks.push(took.as_nanos() as f64 / chunk as f64);
+                chunks.push(per_packet(&batches, |batch| batch.took));
             }
             measured.packets += chunk as u64;
             if *place == 0 && round % STAGE_ROUNDS == 0 {
-                let mut timer = StageTimer::default();
-                player.play(chunk, &mut timer)?;
-                for (stage, took) in measured.stages.iter_mut().zip(timer.took) {
-                    stage.push(took.as_nanos() as f64 / chunk as f64);
+                let batches = player.play(chunk, &mut StageTimer::default())?;
+                for (index, values) in measured.stages.iter_mut().enumerate() {
+                    let took = |batch: &Batch| batch.stages.get(index).copied();
+                    values.push(per_packet(&batches, |batch| {
+                        took(batch).unwrap_or_default()
+                    }));
                 }
             }
         }
@@ -118,14 +122,36 @@ fn chunk_and_rounds(len: usize, passes: Option<usize>) -> (usize, Option<usize>)
     (per_chunk * len, Some(passes.div_ceil(2 * per_chunk)))
 }
 
+/// What the batches took that nothing interrupted, in nanoseconds a packet.
+fn per_packet(batches: &[Batch], took: impl Fn(&Batch) -> Duration) -> f64 {
+    let mut times: Vec<Duration> = batches.iter().map(|batch| batch.took).collect();
+    times.sort_unstable();
+    let usual = times.get(times.len() / 2).copied().unwrap_or_default();
+    let whole = batches
+        .iter()
+        .filter(|batch| batch.took <= usual * INTERRUPTED);
+    let (time, packets) = whole.fold((Duration::ZERO, 0), |(time, packets), batch| {
+        (time + took(batch), packets + batch.packets)
+    });
+    time.as_nanos() as f64 / packets.max(1) as f64
+}
+
+/// A batch that was played.
+struct Batch {
+    packets: usize,
+    took: Duration,
+    stages: [Duration; STAGES.len()],
+}
+
 /// Plays the packets round and round, in full batches.
 struct Player<'c> {
     rig: Rig,
     /// Each with when it comes and whose it will be.
     packets: Vec<(&'c [u8], u64, Vec<SocketId>)>,
     next: usize,
-    /// When the pass began.
+    /// When the pass began, and when the last packet came.
     base: u64,
+    at: u64,
 }
 
 impl<'c> Player<'c> {
@@ -144,6 +170,7 @@ impl<'c> Player<'c> {
             packets: packets.collect(),
             next: 0,
             base: rig.elapsed() + PAUSE,
+            at: 0,
             rig,
         }
     }
@@ -159,67 +186,95 @@ impl<'c> Player<'c> {
     fn play(
         &mut self,
         packets: usize,
-        observer: &mut impl ObserverOfBatches,
-    ) -> anyhow::Result<Duration> {
-        let mut took = Duration::ZERO;
+        observer: &mut impl StageClock,
+    ) -> anyhow::Result<Vec<Batch>> {
+        let mut batches = Vec::with_capacity(packets.div_ceil(MAX_BATCH));
         let mut left = packets;
         while left > 0 {
-            let mut batch = PacketQueue::new();
-            let mut readers: Vec<SocketId> = Vec::new();
-            let mut at = 0;
-            for _ in 0..left.min(MAX_BATCH) {
-                let Some((bytes, offset, takers)) = self.packets.get(self.next) else {
-                    return Ok(took);
-                };
-                at = self.base + offset;
-                batch.push(self.rig.packet(bytes)?);
-                readers.extend(takers);
-                self.next += 1;
-                left -= 1;
-                if self.next == self.packets.len() {
-                    self.next = 0;
-                    self.base += offset + PAUSE;
-                }
-            }
-            self.rig.advance(at);
-            let iif = self.rig.iif();
-            let (stack, core, now) = self.rig.parts();
-            observer.begin();
-            let start = Instant::now();
-            stack
-                .inner()
-                .receive_observed(core, now, iif, &mut batch, observer);
-            took += start.elapsed();
-            self.rig.discard_sent();
-            readers.sort_unstable_by_key(|id| id.as_u64());
-            readers.dedup();
-            for id in readers {
-                self.rig.discard_received(id);
+            let now = left.min(MAX_BATCH);
+            batches.push(self.play_batch(now, observer)?);
+            left -= now;
+        }
+        Ok(batches)
+    }
+
+    fn play_batch(
+        &mut self,
+        packets: usize,
+        observer: &mut impl StageClock,
+    ) -> anyhow::Result<Batch> {
+        let mut batch = PacketQueue::new();
+        let mut readers: Vec<SocketId> = Vec::new();
+        for _ in 0..packets {
+            let Some((bytes, at, takers)) = self.packets.get(self.next) else {
+                break;
+            };
+            batch.push(self.rig.packet(bytes)?);
+            readers.extend(takers);
+            self.at = self.base + at;
+            self.next += 1;
+            if self.next == self.packets.len() {
+                self.next = 0;
+                self.base = self.at + PAUSE;
             }
         }
-        Ok(took)
+        self.rig.advance(self.at);
+        let iif = self.rig.iif();
+        let (stack, core, now) = self.rig.parts();
+        observer.begin();
+        let start = Instant::now();
+        stack
+            .inner()
+            .receive_observed(core, now, iif, &mut batch, observer);
+        let took = start.elapsed();
+
+        self.rig.discard_sent();
+        readers.sort_unstable_by_key(|id| id.as_u64());
+        readers.dedup();
+        for id in readers {
+            self.rig.discard_received(id);
+        }
+        Ok(Batch {
+            packets,
+            took,
+            stages: observer.stages(),
+        })
     }
 }
 
-/// An observer that is told when a batch is about to go.
-trait ObserverOfBatches: Observer {
+/// Looks at the clock between the stages, or not.
+trait StageClock: Observer {
+    /// A batch is about to go.
     fn begin(&mut self);
+
+    /// What its stages took.
+    fn stages(&self) -> [Duration; STAGES.len()];
 }
 
-impl ObserverOfBatches for () {
+impl StageClock for () {
     fn begin(&mut self) {}
+
+    fn stages(&self) -> [Duration; STAGES.len()] {
+        Default::default()
+    }
 }
 
-/// Where the time goes.
 #[derive(Default)]
 struct StageTimer {
     last: Option<Instant>,
     took: [Duration; STAGES.len()],
 }
 
-impl ObserverOfBatches for StageTimer {
+impl StageClock for StageTimer {
     fn begin(&mut self) {
-        self.last = Some(Instant::now());
+        *self = Self {
+            last: Some(Instant::now()),
+            ..Self::default()
+        };
+    }
+
+    fn stages(&self) -> [Duration; STAGES.len()] {
+        self.took
     }
 }
 
@@ -305,6 +360,20 @@ mod tests {
         ] {
             assert_eq!(chunk_and_rounds(len, passes), expected, "{len}, {passes:?}");
         }
+    }
+
+    #[test]
+    fn an_interrupted_batch_does_not_count() {
+        let batch = |packets, micros| Batch {
+            packets,
+            took: Duration::from_micros(micros),
+            stages: [Duration::from_micros(1); STAGES.len()],
+        };
+        let batches = [batch(64, 8), batch(64, 4_000), batch(64, 8), batch(16, 2)];
+        assert_eq!(per_packet(&batches, |batch| batch.took), 125.0);
+        let stage = per_packet(&batches, |batch| batch.stages[0]);
+        assert!((stage - 3_000.0 / 144.0).abs() < 1e-9);
+        assert_eq!(per_packet(&[], |batch| batch.took), 0.0);
     }
 
     #[test]
