@@ -2,16 +2,18 @@
 
 #![forbid(unsafe_code)]
 
+mod bench;
 mod commands;
 mod config;
 mod control;
 mod daemon;
+mod random;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use commands::{addr, exec, link, nstat, route, rule, run, ss, sysctl};
+use commands::{addr, bench as benches, exec, link, nstat, route, rule, run, ss, sysctl};
 
 /// An IP router and a host in one process, in user space.
 ///
@@ -42,6 +44,7 @@ enum Command {
     Rule(rule::RuleArgs),
     Nstat(nstat::NstatArgs),
     Ss(ss::SsArgs),
+    Bench(benches::BenchArgs),
 }
 
 fn main() -> ExitCode {
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
         Command::Rule(args) => rule::run(&args),
         Command::Nstat(args) => nstat::run(&args),
         Command::Ss(args) => ss::run(&args),
+        Command::Bench(args) => benches::run(&args),
     };
     result.unwrap_or_else(|error| {
         commands::complain(&error);
