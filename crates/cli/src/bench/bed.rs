@@ -263,22 +263,10 @@ impl Bed {
         let (gateway, dev) = (self.family.address(gateway), self.routes_by);
         match (addr, gateway) {
             (IpAddr::V4(addr), IpAddr::V4(gateway)) => {
-                add_route(
-                    self.stack.fib4(),
-                    kind,
-                    Prefix::new(addr, len)?,
-                    gateway,
-                    dev,
-                )?;
+                add_route(self.stack.fib4(), Prefix::new(addr, len)?, gateway, dev)?;
             }
             (IpAddr::V6(addr), IpAddr::V6(gateway)) => {
-                add_route(
-                    self.stack.fib6(),
-                    kind,
-                    Prefix::new(addr, len)?,
-                    gateway,
-                    dev,
-                )?;
+                add_route(self.stack.fib6(), Prefix::new(addr, len)?, gateway, dev)?;
             }
             _ => {}
         }

@@ -47,8 +47,8 @@ impl Clock {
     }
 
     /// How long so many ticks are, in nanoseconds.
-    pub(super) fn nanos(&self, ticks: u64) -> f64 {
-        ticks as f64 * self.nanos_per_tick
+    pub(super) fn nanos(&self, ticks: f64) -> f64 {
+        ticks * self.nanos_per_tick
     }
 
     /// How many cycles of the time-stamp counter a time has, if there is one.

@@ -7,16 +7,15 @@ use crate::random::Random;
 /// Rounds that are not counted: caches and pools fill.
 const WARM_UP: u32 = 2;
 
-/// What a chunk of packets took, in ticks.
+/// What a packet of a chunk took, in ticks.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Chunk {
-    pub(super) packets: u64,
-    /// Writing the packets; not part of what is measured.
-    pub(super) generate: u64,
+    /// Writing it; not part of what is measured.
+    pub(super) generate: f64,
     /// What is measured.
-    pub(super) stages: u64,
-    /// Looking at what came out; not part of what is measured.
-    pub(super) verify: u64,
+    pub(super) stages: f64,
+    /// Looking at what became of it; not part of what is measured.
+    pub(super) verify: f64,
 }
 
 /// Nanoseconds a packet of one setting, chunk by chunk; those of one round were measured close to
@@ -34,10 +33,9 @@ impl Series {
     }
 
     fn add(&mut self, chunk: &Chunk, clock: &Clock) {
-        let per_packet = |ticks| clock.nanos(ticks) / chunk.packets.max(1) as f64;
-        self.generate.push(per_packet(chunk.generate));
-        self.stages.push(per_packet(chunk.stages));
-        self.verify.push(per_packet(chunk.verify));
+        self.generate.push(clock.nanos(chunk.generate));
+        self.stages.push(clock.nanos(chunk.stages));
+        self.verify.push(clock.nanos(chunk.verify));
     }
 }
 
@@ -83,16 +81,21 @@ mod tests {
     fn each_setting_has_its_chunk_in_every_round() {
         let clock = Clock::new();
         let mut order = Vec::new();
-        let series = run(&[10, 20, 30], 5, &clock, &mut Random::new(1), |setting| {
-            order.push(setting);
-            Ok(Chunk {
-                packets: 1,
-                stages: setting,
-                ..Chunk::default()
-            })
-        });
+        let series = run(
+            &[10.0, 20.0, 30.0],
+            5,
+            &clock,
+            &mut Random::new(1),
+            |setting| {
+                order.push(setting);
+                Ok(Chunk {
+                    stages: setting,
+                    ..Chunk::default()
+                })
+            },
+        );
         let series = series.expect("no chunk fails");
-        for (series, setting) in series.iter().zip([10, 20, 30]) {
+        for (series, setting) in series.iter().zip([10.0, 20.0, 30.0]) {
             assert_eq!(series.stages, vec![clock.nanos(setting); 5]);
         }
         let (rounds, rest) = order.as_chunks::<3>();

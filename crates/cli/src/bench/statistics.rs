@@ -20,6 +20,15 @@ impl Summary {
     }
 }
 
+/// The mean of the middle half of the values: as exact as the mean, and untouched by the batches in
+/// which an interrupt or another program had the processor.
+pub(super) fn middle_mean(mut values: Vec<u64>) -> f64 {
+    values.sort_unstable();
+    let quarter = values.len() / 4;
+    let middle = values.get(quarter..values.len() - quarter).unwrap_or(&[]);
+    middle.iter().sum::<u64>() as f64 / middle.len().max(1) as f64
+}
+
 /// The median of the ratios of values that were measured in the same round: what the machine does
 /// slowly, such as changing its clock, hits both.
 pub(super) fn ratio(of: &[f64], to: &[f64]) -> f64 {
@@ -53,6 +62,18 @@ mod tests {
         for (values, median, spread) in table {
             let expected = Summary { median, spread };
             assert_eq!(Summary::of(values.iter().copied()), expected, "{values:?}");
+        }
+    }
+
+    #[test]
+    fn the_middle_mean_leaves_out_both_ends() {
+        for (values, mean) in [
+            (vec![], 0.0),
+            (vec![7], 7.0),
+            (vec![1, 2], 1.5),
+            (vec![1_000_000, 10, 20, 0], 15.0),
+        ] {
+            assert_eq!(middle_mean(values.clone()), mean, "{values:?}");
         }
     }
 

@@ -8,6 +8,7 @@ use crate::bench::clock::Clock;
 use crate::bench::floor::Floor;
 use crate::bench::packet::{self, Flow, LEN};
 use crate::bench::runner::Chunk;
+use crate::bench::statistics::middle_mean;
 use crate::random::Random;
 
 /// Packets that a device hands over at once.
@@ -64,13 +65,13 @@ impl Bed {
         let start = clock.now();
         let expected = self.generate(|_, _| Target::Transit)?;
         let generated = clock.now();
-        let mut stages = 0;
+        let mut batches = Vec::with_capacity(CHUNK / BATCH);
         for batch in self.buffers.chunks_mut(BATCH) {
             let start = clock.now();
             floor.forward(batch);
-            stages += clock.now().wrapping_sub(start);
+            batches.push(clock.now().wrapping_sub(start));
         }
-        let verify = clock.now();
+        let sent = clock.now();
         for (sequence, (expected, packet)) in (0..).zip(expected.iter().zip(&self.buffers)) {
             let Expected::Forwarded { dst } = *expected else {
                 continue;
@@ -80,11 +81,11 @@ impl Bed {
                 "the bare loop made packet {sequence} wrong"
             );
         }
+        let verified = clock.now();
         Ok(Chunk {
-            packets: CHUNK as u64,
-            generate: generated.wrapping_sub(start),
-            stages,
-            verify: clock.now().wrapping_sub(verify),
+            generate: per_packet(start, generated),
+            stages: middle_mean(batches) / BATCH as f64,
+            verify: per_packet(sent, verified),
         })
     }
 
@@ -96,14 +97,14 @@ impl Bed {
         let start = clock.now();
         let expected = self.generate(pick)?;
         let generated = clock.now();
-        let (sent, stages) = self.send_through(clock);
-        let verify = clock.now();
-        self.verify(&expected, sent)?;
+        let (packets, batches) = self.send_through(clock);
+        let sent = clock.now();
+        self.verify(&expected, packets)?;
+        let verified = clock.now();
         Ok(Chunk {
-            packets: CHUNK as u64,
-            generate: generated.wrapping_sub(start),
-            stages,
-            verify: clock.now().wrapping_sub(verify),
+            generate: per_packet(start, generated),
+            stages: middle_mean(batches) / BATCH as f64,
+            verify: per_packet(sent, verified),
         })
     }
 
@@ -155,10 +156,10 @@ impl Bed {
     }
 
     /// Batches from the near interface, and what leaves by the far one because of them. Returns
-    /// that, and the ticks it took.
-    fn send_through(&mut self, clock: &Clock) -> (PacketQueue, u64) {
+    /// that, and the ticks that each batch took.
+    fn send_through(&mut self, clock: &Clock) -> (PacketQueue, Vec<u64>) {
         let mut sent = PacketQueue::new();
-        let mut stages = 0;
+        let mut batches = Vec::with_capacity(CHUNK / BATCH);
         let mut buffers = self.buffers.drain(..);
         loop {
             // The device's part: as in a driver, the metadata is fresh, the header is not.
@@ -167,13 +168,13 @@ impl Bed {
                 batch.push(packet);
             }
             if batch.is_empty() {
-                return (sent, stages);
+                return (sent, batches);
             }
             let start = clock.now();
             self.stack
                 .receive(&mut self.core, self.now, self.near, &mut batch);
             self.far.take(&mut sent);
-            stages += clock.now().wrapping_sub(start);
+            batches.push(clock.now().wrapping_sub(start));
         }
     }
 
@@ -224,6 +225,42 @@ impl Bed {
         match list.as_slice() {
             [] => "no drop was counted".to_owned(),
             list => format!("drops: {}", list.join(", ")),
+        }
+    }
+}
+
+fn per_packet(from: u64, to: u64) -> f64 {
+    to.wrapping_sub(from) as f64 / CHUNK as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::bed::{Own, Side};
+    use crate::bench::net::Family;
+
+    #[test]
+    fn a_chunk_comes_out_or_says_why_not() {
+        let clock = Clock::new();
+        for (family, knob) in [
+            (Family::V4, "net.ipv4.ip_forward"),
+            (Family::V6, "net.ipv6.conf.all.forwarding"),
+        ] {
+            let mut bed = Bed::new(family, Own::Addresses(3), Side::Far, 1).expect("a bed");
+            bed.grow_routes(50).expect("routes");
+            bed.grow_connected(20).expect("sockets");
+            bed.greet_sockets(&clock).expect("all are reached");
+            bed.run_mix(&clock, 50).expect("all come out");
+            bed.run_floor(&clock, &Floor::new(family, 50))
+                .expect("the bare loop forwards");
+
+            bed.set(knob, 0).expect("a knob");
+            let error = bed.run_mix(&clock, 0).expect_err("nothing is forwarded");
+            let error = error.to_string();
+            assert!(
+                error.contains("packet 0 was not forwarded; drops: "),
+                "{error}"
+            );
         }
     }
 }
