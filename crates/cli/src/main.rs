@@ -2,17 +2,22 @@
 
 #![forbid(unsafe_code)]
 
+mod bench;
+mod clock;
 mod commands;
 mod config;
 mod control;
 mod daemon;
 mod playback;
+mod random;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use commands::{addr, exec, link, nstat, replay, route, rule, run, ss, sysctl, trace};
+use commands::{
+    addr, bench as benches, exec, link, nstat, replay, route, rule, run, ss, sysctl, trace,
+};
 
 /// An IP router and a host in one process, in user space.
 ///
@@ -46,6 +51,7 @@ enum Command {
     Ss(ss::SsArgs),
     Replay(replay::ReplayArgs),
     Trace(trace::TraceArgs),
+    Bench(benches::BenchArgs),
 }
 
 fn main() -> ExitCode {
@@ -61,6 +67,7 @@ fn main() -> ExitCode {
         Command::Ss(args) => ss::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Trace(args) => trace::run(&args),
+        Command::Bench(args) => benches::run(&args),
     };
     result.unwrap_or_else(|error| {
         commands::complain(&error);

@@ -2,6 +2,7 @@
 
 pub(crate) mod addr;
 mod asking;
+pub(crate) mod bench;
 pub(crate) mod exec;
 pub(crate) mod link;
 pub(crate) mod nstat;

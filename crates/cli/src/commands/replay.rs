@@ -7,6 +7,7 @@ use anyhow::bail;
 use clap::Args;
 
 use super::asking;
+use crate::clock::Clock;
 use crate::playback::{Capture, Plan, Rig, RigArgs, Setting, Told, measure, tell};
 
 mod report;
@@ -103,7 +104,8 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
         settings: &settings,
         passes: args.passes.and_then(|passes| usize::try_from(passes).ok()),
     };
-    let measured = measure(rig, &plan)?;
+    let clock = Clock::new();
+    let measured = measure(rig, &plan, &clock)?;
 
     let columns = settings.into_iter().zip(told).zip(measured);
     let columns = columns.map(|((setting, told), measured)| Column {
@@ -116,6 +118,7 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
         capture: &capture,
         sockets,
         refused,
+        clock,
         columns: columns.collect(),
     };
     asking::print(&if args.json {

@@ -7,11 +7,13 @@
 
 use std::time::{Duration, Instant};
 
+use forebay::core::receive::{MAX_BATCH, Observer, Stage};
+use forebay::core::socket::SocketId;
 use forebay::device::{Packet, PacketQueue};
-use forebay::receive::{MAX_BATCH, Observer, Stage};
-use forebay::socket::SocketId;
 
 use super::{Capture, Rig, Told};
+use crate::clock::Clock;
+use crate::random::Random;
 
 /// Packets of a chunk, or one pass of a capture that has more.
 const CHUNK: usize = 16_000;
@@ -25,7 +27,7 @@ const WARM_UP: usize = 2_048;
 /// One round in so many is measured stage by stage as well, which takes time of its own.
 const STAGE_ROUNDS: usize = 4;
 /// A batch that takes so many times as long as others was interrupted: somebody else had the core.
-const INTERRUPTED: u32 = 10;
+const INTERRUPTED: u64 = 10;
 /// Between two passes, in nanoseconds.
 const PAUSE: u64 = 1_000_000;
 
@@ -65,8 +67,8 @@ pub(crate) const STAGES: [(Stage, &str); 4] = [
 
 /// Plays the capture under each setting in turn. `rig` is the one that told the stories: its sockets
 /// are those that they name.
-pub(crate) fn measure(rig: Rig, plan: &Plan<'_>) -> anyhow::Result<Vec<Measured>> {
-    let mut player = Player::new(rig, plan);
+pub(crate) fn measure(rig: Rig, plan: &Plan<'_>, clock: &Clock) -> anyhow::Result<Vec<Measured>> {
+    let mut player = Player::new(rig, plan, *clock);
     let len = player.packets.len();
     let mut measured = vec![Measured::default(); plan.settings.len()];
     if len == 0 {
@@ -76,13 +78,13 @@ pub(crate) fn measure(rig: Rig, plan: &Plan<'_>) -> anyhow::Result<Vec<Measured>
     let mut order: Vec<(usize, usize)> = (0..plan.settings.len())
         .flat_map(|setting| [(setting, 0), (setting, 1)])
         .collect();
-    let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
+    let mut random = Random::new(1);
     let start = Instant::now();
     for round in 0..rounds.unwrap_or(MAX_ROUNDS) {
         if rounds.is_none() && round >= MIN_ROUNDS && start.elapsed() > TIME {
             break;
         }
-        dice.shuffle(&mut order);
+        shuffle(&mut order, &mut random);
         for (setting, place) in &order {
             let (Some(setting), Some(measured)) =
                 (plan.settings.get(*setting), measured.get_mut(*setting))
@@ -93,14 +95,14 @@ pub(crate) fn measure(rig: Rig, plan: &Plan<'_>) -> anyhow::Result<Vec<Measured>
             player.play(WARM_UP.min(chunk), &mut ())?;
             let batches = player.play(chunk, &mut ())?;
             if let Some(chunks) = measured.chunks.get_mut(*place) {
-                chunks.push(per_packet(&batches, |batch| batch.took));
+                chunks.push(per_packet(clock, &batches, |batch| batch.took));
             }
             measured.packets += chunk as u64;
             if *place == 0 && round % STAGE_ROUNDS == 0 {
-                let batches = player.play(chunk, &mut StageTimer::default())?;
+                let batches = player.play(chunk, &mut StageTimer::new(*clock))?;
                 for (index, values) in measured.stages.iter_mut().enumerate() {
                     let took = |batch: &Batch| batch.stages.get(index).copied();
-                    values.push(per_packet(&batches, |batch| {
+                    values.push(per_packet(clock, &batches, |batch| {
                         took(batch).unwrap_or_default()
                     }));
                 }
@@ -123,29 +125,31 @@ fn chunk_and_rounds(len: usize, passes: Option<usize>) -> (usize, Option<usize>)
 }
 
 /// What the batches took that nothing interrupted, in nanoseconds a packet.
-fn per_packet(batches: &[Batch], took: impl Fn(&Batch) -> Duration) -> f64 {
-    let mut times: Vec<Duration> = batches.iter().map(|batch| batch.took).collect();
+fn per_packet(clock: &Clock, batches: &[Batch], took: impl Fn(&Batch) -> u64) -> f64 {
+    let mut times: Vec<u64> = batches.iter().map(|batch| batch.took).collect();
     times.sort_unstable();
     let usual = times.get(times.len() / 2).copied().unwrap_or_default();
     let whole = batches
         .iter()
         .filter(|batch| batch.took <= usual * INTERRUPTED);
-    let (time, packets) = whole.fold((Duration::ZERO, 0), |(time, packets), batch| {
+    let (time, packets) = whole.fold((0, 0), |(time, packets), batch| {
         (time + took(batch), packets + batch.packets)
     });
-    time.as_nanos() as f64 / packets.max(1) as f64
+    clock.nanos(time as f64) / packets.max(1) as f64
 }
 
 /// A batch that was played.
 struct Batch {
     packets: usize,
-    took: Duration,
-    stages: [Duration; STAGES.len()],
+    /// Ticks of the clock.
+    took: u64,
+    stages: [u64; STAGES.len()],
 }
 
 /// Plays the packets round and round, in full batches.
 struct Player<'c> {
     rig: Rig,
+    clock: Clock,
     /// Each with when it comes and whose it will be.
     packets: Vec<(&'c [u8], u64, Vec<SocketId>)>,
     next: usize,
@@ -155,7 +159,7 @@ struct Player<'c> {
 }
 
 impl<'c> Player<'c> {
-    fn new(rig: Rig, plan: &Plan<'c>) -> Self {
+    fn new(rig: Rig, plan: &Plan<'c>, clock: Clock) -> Self {
         let told = plan.told.iter();
         let packets = plan
             .capture
@@ -172,6 +176,7 @@ impl<'c> Player<'c> {
             base: rig.elapsed() + PAUSE,
             at: 0,
             rig,
+            clock,
         }
     }
 
@@ -220,13 +225,14 @@ impl<'c> Player<'c> {
         }
         self.rig.advance(self.at);
         let iif = self.rig.iif();
+        let clock = self.clock;
         let (stack, core, now) = self.rig.parts();
         observer.begin();
-        let start = Instant::now();
+        let start = clock.now();
         stack
             .inner()
             .receive_observed(core, now, iif, &mut batch, observer);
-        let took = start.elapsed();
+        let took = clock.now().wrapping_sub(start);
 
         self.rig.discard_sent();
         readers.sort_unstable_by_key(|id| id.as_u64());
@@ -248,63 +254,59 @@ trait StageClock: Observer {
     fn begin(&mut self);
 
     /// What its stages took.
-    fn stages(&self) -> [Duration; STAGES.len()];
+    fn stages(&self) -> [u64; STAGES.len()];
 }
 
 impl StageClock for () {
     fn begin(&mut self) {}
 
-    fn stages(&self) -> [Duration; STAGES.len()] {
+    fn stages(&self) -> [u64; STAGES.len()] {
         Default::default()
     }
 }
 
-#[derive(Default)]
 struct StageTimer {
-    last: Option<Instant>,
-    took: [Duration; STAGES.len()],
+    clock: Clock,
+    last: u64,
+    took: [u64; STAGES.len()],
+}
+
+impl StageTimer {
+    fn new(clock: Clock) -> Self {
+        Self {
+            clock,
+            last: 0,
+            took: Default::default(),
+        }
+    }
 }
 
 impl StageClock for StageTimer {
     fn begin(&mut self) {
-        *self = Self {
-            last: Some(Instant::now()),
-            ..Self::default()
-        };
+        self.took = Default::default();
+        self.last = self.clock.now();
     }
 
-    fn stages(&self) -> [Duration; STAGES.len()] {
+    fn stages(&self) -> [u64; STAGES.len()] {
         self.took
     }
 }
 
 impl Observer for StageTimer {
     fn after(&mut self, stage: Stage, _batch: &[Packet]) {
-        let now = Instant::now();
+        let now = self.clock.now();
         let stages = STAGES.iter().zip(&mut self.took);
         for (_, took) in stages.filter(|((name, _), _)| *name == stage) {
-            *took += now - self.last.unwrap_or(now);
+            *took += now.wrapping_sub(self.last);
         }
-        self.last = Some(now);
+        self.last = now;
     }
 }
 
-/// Order that no rhythm of the machine has (xorshift64).
-struct Dice(u64);
-
-impl Dice {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn shuffle<T>(&mut self, items: &mut [T]) {
-        for index in (1..items.len()).rev() {
-            let other = self.next() % (index as u64 + 1);
-            items.swap(index, usize::try_from(other).unwrap_or(0));
-        }
+/// An order that no rhythm of the machine has (Fisher and Yates).
+fn shuffle<T>(items: &mut [T], random: &mut Random) {
+    for index in (1..items.len()).rev() {
+        items.swap(index, random.below(index + 1));
     }
 }
 
@@ -364,16 +366,26 @@ mod tests {
 
     #[test]
     fn an_interrupted_batch_does_not_count() {
-        let batch = |packets, micros| Batch {
+        let clock = Clock::new();
+        let batch = |packets, took| Batch {
             packets,
-            took: Duration::from_micros(micros),
-            stages: [Duration::from_micros(1); STAGES.len()],
+            took,
+            stages: [100; STAGES.len()],
         };
-        let batches = [batch(64, 8), batch(64, 4_000), batch(64, 8), batch(16, 2)];
-        assert_eq!(per_packet(&batches, |batch| batch.took), 125.0);
-        let stage = per_packet(&batches, |batch| batch.stages[0]);
-        assert!((stage - 3_000.0 / 144.0).abs() < 1e-9);
-        assert_eq!(per_packet(&[], |batch| batch.took), 0.0);
+        let batches = [
+            batch(64, 800),
+            batch(64, 400_000),
+            batch(64, 800),
+            batch(16, 200),
+        ];
+        let close = |found: f64, ticks: f64| (found - clock.nanos(ticks)).abs() < 1e-9;
+        assert!(close(
+            per_packet(&clock, &batches, |batch| batch.took),
+            12.5
+        ));
+        let stage = per_packet(&clock, &batches, |batch| batch.stages[0]);
+        assert!(close(stage, 300.0 / 144.0));
+        assert_eq!(per_packet(&clock, &[], |batch| batch.took), 0.0);
     }
 
     #[test]
@@ -396,11 +408,11 @@ mod tests {
 
     #[test]
     fn shuffling_loses_nothing_and_comes_to_every_order() {
-        let mut dice = Dice(1);
+        let mut random = Random::new(1);
         let mut seen = std::collections::BTreeSet::new();
         for _ in 0..200 {
             let mut items = [1, 2, 3];
-            dice.shuffle(&mut items);
+            shuffle(&mut items, &mut random);
             seen.insert(items);
         }
         assert_eq!(seen.len(), 6);

@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
+use forebay::Stack;
+use forebay::core::core::Core;
+use forebay::core::packet::IpVersion;
+use forebay::core::socket::SocketId;
+use forebay::core::trace::{Summary, Transport};
 use forebay::device::{Instant, Packet, PacketQueue, packet_of};
 use forebay::fib::RouteKind;
 use forebay::interface::{LOOPBACK, TransmitQueue};
-use forebay::packet::IpVersion;
-use forebay::socket::SocketId;
-use forebay::trace::{Summary, Transport};
-use forebay::{Core, Stack};
 
 use super::Capture;
 use crate::config::{Config, Net};

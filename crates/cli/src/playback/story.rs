@@ -1,10 +1,10 @@
 //! What became of each packet of a capture.
 
+use forebay::core::packet::Verdict;
+use forebay::core::socket::SocketId;
+use forebay::core::trace::{EarlyDemux, Story, Summary, Transport, drops_since};
 use forebay::counters::Counter;
 use forebay::drop::DropReason;
-use forebay::packet::Verdict;
-use forebay::socket::SocketId;
-use forebay::trace::{EarlyDemux, Story, Summary, Transport, drops_since};
 
 mod json;
 mod route;

@@ -1,6 +1,6 @@
 //! Names for what stands in headers.
 
-use forebay::trace::{Summary, Transport};
+use forebay::core::trace::{Summary, Transport};
 
 /// `10.0.0.2:4000 > 10.0.0.1:53 udp`.
 pub(super) fn headline(summary: &Summary) -> String {

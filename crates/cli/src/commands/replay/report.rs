@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
-use forebay::trace::EarlyDemux;
+use forebay::core::trace::EarlyDemux;
 use serde_json::{Map, Value, json};
 
+use crate::clock::Clock;
 use crate::commands::numbers::{bytes, grouped};
 use crate::playback::{Capture, Fate, Measured, STAGES, Told, median, quartiles};
 
@@ -20,6 +21,7 @@ pub(super) struct Report<'c> {
     /// Connected sockets, and flows that got none.
     pub(super) sockets: usize,
     pub(super) refused: usize,
+    pub(super) clock: Clock,
     /// One, or the two that are compared.
     pub(super) columns: Vec<Column>,
 }
@@ -61,6 +63,12 @@ impl Report<'_> {
         for (index, (_, name)) in STAGES.iter().enumerate() {
             self.row(out, &format!("    {name}"), |column| {
                 format!("{:.1}", column.stage(index))
+            })?;
+        }
+        if self.clock.cycles(1.0).is_some() {
+            self.row(out, "cycles a packet", |column| {
+                let cycles = self.clock.cycles(column.ns());
+                format!("{:.0}", cycles.unwrap_or_default())
             })?;
         }
         self.row(out, "million packets a second", |column| {
@@ -203,6 +211,9 @@ impl Report<'_> {
             object.insert("bench".to_owned(), "replay".into());
             object.insert("file".to_owned(), self.file.as_str().into());
             object.insert("sockets".to_owned(), self.sockets.into());
+            let cycles = self.clock.cycles(column.ns());
+            let cycles = cycles.map(|cycles| rounded(cycles, 1));
+            object.insert("cycles".to_owned(), cycles.into());
             if let Some(first) = first.filter(|_| self.columns.len() == 2) {
                 let ratio = column.ns() / first.ns();
                 object.insert("ratio".to_owned(), rounded(ratio, 4));

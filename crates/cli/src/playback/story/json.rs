@@ -1,7 +1,7 @@
 //! Stories for programs.
 
-use forebay::packet::Destination;
-use forebay::trace::{EarlyDemux, NotTried};
+use forebay::core::packet::Destination;
+use forebay::core::trace::{EarlyDemux, NotTried};
 use serde_json::{Map, Value, json};
 
 use super::{PacketTold, Told};

@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
+use forebay::core::packet::Verdict;
+use forebay::core::trace::{Story, Summary};
 use forebay::drop::DropReason;
 use forebay::fib::{Address, Explanation, Fib, LookupError, Query, RouteKind, Rule, RuleAction};
-use forebay::packet::Verdict;
-use forebay::trace::{Story, Summary};
 
 use crate::playback::Rig;
 

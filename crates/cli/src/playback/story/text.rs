@@ -2,9 +2,9 @@
 
 use std::fmt::{self, Write as _};
 
+use forebay::core::packet::{Destination, Verdict};
+use forebay::core::trace::{EarlyDemux, NotTried, Seen};
 use forebay::drop::DropReason;
-use forebay::packet::{Destination, Verdict};
-use forebay::trace::{EarlyDemux, NotTried, Seen};
 
 use super::{Fate, PacketTold, SentTold, Told};
 use crate::playback::words;
