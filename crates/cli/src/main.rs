@@ -2,17 +2,24 @@
 
 #![forbid(unsafe_code)]
 
+mod bench;
+mod clock;
 mod commands;
 mod config;
 mod control;
 mod daemon;
 mod datagrams;
+mod playback;
+mod random;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use commands::{addr, exec, flood, link, nstat, route, rule, run, sink, ss, sysctl};
+use commands::{
+    addr, bench as benches, exec, flood, link, nstat, replay, route, rule, run, sink, ss, sysctl,
+    trace,
+};
 
 /// An IP router and a host in one process, in user space.
 ///
@@ -30,6 +37,7 @@ const AFTER_HELP: &str = "\
 Examples:
   forebay run                            a router with traffic of its own; Ctrl-C ends it
   forebay exec -- ping -c 3 10.9.0.1     ping a stack from a network made for the occasion
+  forebay trace FILE.pcap                what becomes of each packet of a capture, and why
   forebay help run                       what a command does, with examples";
 
 #[derive(Subcommand)]
@@ -45,6 +53,9 @@ enum Command {
     Ss(ss::SsArgs),
     Sink(sink::SinkArgs),
     Flood(flood::FloodArgs),
+    Replay(replay::ReplayArgs),
+    Trace(trace::TraceArgs),
+    Bench(benches::BenchArgs),
 }
 
 fn main() -> ExitCode {
@@ -60,6 +71,9 @@ fn main() -> ExitCode {
         Command::Ss(args) => ss::run(&args),
         Command::Sink(args) => sink::run(&args),
         Command::Flood(args) => flood::run(&args),
+        Command::Replay(args) => replay::run(&args),
+        Command::Trace(args) => trace::run(&args),
+        Command::Bench(args) => benches::run(&args),
     };
     result.unwrap_or_else(|error| {
         commands::complain(&error);

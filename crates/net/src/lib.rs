@@ -16,7 +16,9 @@ mod worker;
 
 pub use driver::DeviceStatus;
 pub use forebay_os::{netif, netns};
+pub use forebay_stack as core;
 pub use forebay_stack::{control, counters, drop, fib, interface, sysctl};
+pub use forebay_sync::tsc;
 pub use stack::{Stack, StackBuilder};
 pub use udp::{UdpOptions, UdpSocket};
 pub use worker::Worker;

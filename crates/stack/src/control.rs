@@ -66,7 +66,10 @@ impl Stack {
             result = changed.write(name, value);
             changed
         });
-        self.bump_input_generation();
+        // Where packets end does not depend on whether their sockets are looked for early.
+        if !name.ends_with("_early_demux") {
+            self.bump_input_generation();
+        }
         result
     }
 

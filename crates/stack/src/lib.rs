@@ -26,6 +26,7 @@ pub mod stack;
 pub mod sysctl;
 pub(crate) mod tcp;
 pub mod time;
+pub mod trace;
 pub mod transmit;
 pub mod udp;
 pub mod wire;

@@ -34,12 +34,52 @@ use crate::{tcp, udp};
 /// Most packets that go through the stages together; `net.core.dev_weight` may ask for fewer.
 pub const MAX_BATCH: usize = 64;
 
+/// A stage that a batch goes through as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// Parsed, and told apart.
+    Validate,
+    /// The sockets of connected flows are looked for.
+    EarlyDemux,
+    /// Every packet has its verdict.
+    Route,
+    /// The verdicts are carried out: no packet is left.
+    Act,
+}
+
+/// Who looks on while packets go through the stages: to measure, or to tell. It is a type, so that
+/// where nobody looks on, nothing asks whether somebody does.
+pub trait Observer {
+    /// The packets of the batch have been through a stage.
+    fn after(&mut self, stage: Stage, batch: &[Packet]);
+}
+
+/// Nobody.
+impl Observer for () {
+    #[inline]
+    fn after(&mut self, _stage: Stage, _batch: &[Packet]) {}
+}
+
 impl Stack {
     /// Takes in packets that came by an interface, in the order of their arrival. Their bytes start
     /// at the IP header. What they cause to be sent waits in the interfaces' queues afterwards.
     pub fn receive(&self, core: &mut Core, now: Instant, ifindex: u32, packets: &mut PacketQueue) {
+        self.receive_observed(core, now, ifindex, packets, &mut ());
+    }
+
+    /// The same, with somebody looking on.
+    pub fn receive_observed(
+        &self,
+        core: &mut Core,
+        now: Instant,
+        ifindex: u32,
+        packets: &mut PacketQueue,
+        observer: &mut impl Observer,
+    ) {
         while !packets.is_empty() {
-            self.with_core(core, now, |cx| receive_batch(cx, ifindex, packets));
+            self.with_core(core, now, |cx| {
+                receive_batch(cx, ifindex, packets, observer);
+            });
         }
     }
 
@@ -67,7 +107,12 @@ impl Stack {
 }
 
 /// One batch: up to `dev_weight` packets from the front of `packets`.
-fn receive_batch(cx: &mut Context<'_>, ifindex: u32, packets: &mut PacketQueue) {
+fn receive_batch(
+    cx: &mut Context<'_>,
+    ifindex: u32,
+    packets: &mut PacketQueue,
+    observer: &mut impl Observer,
+) {
     let interface = cx.view.interfaces.get(ifindex);
     if !interface.is_some_and(|interface| interface.up) {
         // A device hands over what it had, however late.
@@ -90,11 +135,15 @@ fn receive_batch(cx: &mut Context<'_>, ifindex: u32, packets: &mut PacketQueue) 
     for packet in &mut batch {
         packet.verdict = validate(cx, packet);
     }
+    observer.after(Stage::Validate, &batch);
     demux_early(cx, &mut batch);
+    observer.after(Stage::EarlyDemux, &batch);
     route(cx, &mut batch);
+    observer.after(Stage::Route, &batch);
     for packet in batch.drain(..) {
         act(cx, packet);
     }
+    observer.after(Stage::Act, &batch);
 
     cx.core.give_back_batch(batch);
 }

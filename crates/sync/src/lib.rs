@@ -8,3 +8,4 @@ pub mod prefetch;
 pub mod rcu;
 pub mod segments;
 pub mod static_key;
+pub mod tsc;

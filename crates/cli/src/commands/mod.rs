@@ -2,10 +2,13 @@
 
 pub(crate) mod addr;
 mod asking;
+pub(crate) mod bench;
 pub(crate) mod exec;
 pub(crate) mod flood;
 pub(crate) mod link;
 pub(crate) mod nstat;
+pub(crate) mod numbers;
+pub(crate) mod replay;
 pub(crate) mod route;
 pub(crate) mod rule;
 pub(crate) mod run;
@@ -13,6 +16,7 @@ mod signals;
 pub(crate) mod sink;
 pub(crate) mod ss;
 pub(crate) mod sysctl;
+pub(crate) mod trace;
 mod words;
 
 use crate::daemon::Daemon;

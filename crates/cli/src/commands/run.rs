@@ -11,6 +11,7 @@ use anyhow::bail;
 use clap::Args;
 use serde::Serialize;
 
+use super::numbers::{bytes, grouped};
 use super::signals;
 use crate::config::{self, Config, Device, Kind};
 use crate::daemon::{self, Daemon, Knob, Report};
@@ -290,34 +291,6 @@ fn reasons(report: &Report, most: usize) -> String {
     words.join(", ")
 }
 
-/// `12,345,678`.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut grouped = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
-}
-
-/// `14.6 MB`.
-fn bytes(number: u64) -> String {
-    let mut scaled = number as f64;
-    for unit in ["B", "kB", "MB", "GB"] {
-        if scaled < 1_000.0 {
-            return match unit {
-                "B" => format!("{scaled:.0} {unit}"),
-                _ => format!("{scaled:.1} {unit}"),
-            };
-        }
-        scaled /= 1_000.0;
-    }
-    format!("{scaled:.1} TB")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -326,25 +299,5 @@ mod tests {
     fn what_runs_without_a_file_can_be_carried_out() {
         let config = Config::parse("life.toml", LIFE).unwrap();
         daemon::rehearse(&config, &[]).unwrap();
-    }
-
-    #[test]
-    fn numbers_are_easy_to_read() {
-        for (number, text) in [
-            (0, "0"),
-            (999, "999"),
-            (1_000, "1,000"),
-            (12_345_678, "12,345,678"),
-        ] {
-            assert_eq!(grouped(number), text);
-        }
-        for (number, text) in [
-            (0, "0 B"),
-            (999, "999 B"),
-            (1_500, "1.5 kB"),
-            (u64::MAX, "18446744.1 TB"),
-        ] {
-            assert_eq!(bytes(number), text);
-        }
     }
 }

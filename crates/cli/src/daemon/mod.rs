@@ -40,9 +40,26 @@ pub(crate) struct Daemon {
 /// Whether a configuration can be carried out, as far as that can be told without touching the
 /// system: the same is done to a stack whose devices lead nowhere.
 pub(crate) fn rehearse(config: &Config, knobs: &[Knob]) -> anyhow::Result<()> {
-    let stack = builder(config).build()?;
-    set_up(&stack, config, knobs, &mut Devices::nowhere())?;
-    Ok(())
+    StandIn::new(config, knobs).map(drop)
+}
+
+/// A stack whose devices lead nowhere, and whose services don't answer: what a configuration
+/// makes of packets can be tried on it.
+pub(crate) struct StandIn {
+    pub(crate) stack: Stack,
+    /// Their sockets stay open.
+    _services: Vec<services::Bound>,
+}
+
+impl StandIn {
+    pub(crate) fn new(config: &Config, knobs: &[Knob]) -> anyhow::Result<Self> {
+        let stack = builder(config).build()?;
+        let services = set_up(&stack, config, knobs, &mut Devices::nowhere())?;
+        Ok(Self {
+            stack,
+            _services: services,
+        })
+    }
 }
 
 impl Daemon {

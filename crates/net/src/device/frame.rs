@@ -32,6 +32,12 @@ fn check_parts(first: Option<&u8>, len: usize, mtu: u32) -> Result<IpVersion, Ba
     Ok(version)
 }
 
+/// A packet with a copy of `bytes`, in as few buffers as they take. `None` if the pool has not that
+/// many.
+pub fn packet_of(cache: &mut PacketCache, bytes: &[u8]) -> Option<Packet> {
+    copy_in(cache, [bytes].into_iter())
+}
+
 /// A packet with a copy of the bytes of `chunks`, in as few buffers as they take. `None` if the
 /// pool has not that many.
 pub(super) fn copy_in<'a>(

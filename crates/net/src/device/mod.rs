@@ -97,6 +97,7 @@ pub use forebay_stack::packet::{
 };
 pub use forebay_stack::time::Instant;
 
+pub use frame::packet_of;
 pub use stats::{BadFrame, BadFrames, DeviceStats};
 
 /// A network device, driven by one thread at a time. None of its functions block.

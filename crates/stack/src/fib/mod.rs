@@ -28,6 +28,7 @@ use forebay_sync::cache_line::CacheLine;
 use forebay_sync::rcu::{Domain, Guard, Rcu};
 
 mod address;
+mod explain;
 mod names;
 mod next_hop;
 mod own;
@@ -42,6 +43,7 @@ mod trie;
 mod view;
 
 pub use address::Address;
+pub use explain::Explanation;
 pub use names::UnknownName;
 pub use next_hop::{Adjacency, NextHop, NextHopIndex};
 pub use prefix::{Prefix, PrefixError};

@@ -9,9 +9,9 @@ use forebay::{Stack, UdpSocket};
 use toml::Spanned;
 
 use super::packets;
-use super::random::Random;
 use super::tally::Tally;
 use crate::config::{Device, Kind, Mix, Net, Traffic};
+use crate::random::Random;
 
 /// The hosts' ports that connected sockets are connected to begin here.
 const FIRST_PEER_PORT: u16 = 40_000;

@@ -4,7 +4,6 @@
 mod arrival;
 mod generator;
 mod packets;
-mod random;
 mod tally;
 
 use std::collections::BTreeMap;

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use super::random::Random;
+use crate::random::Random;
 
 const ICMP: u8 = 1;
 pub(super) const UDP: u8 = 17;

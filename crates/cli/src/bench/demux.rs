@@ -1,0 +1,147 @@
+//! `forebay bench demux`: local delivery.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::Common;
+use super::bed::{Bed, Own, Side};
+use super::net::Family;
+use super::report::{self, COLUMNS, Cell, Figures, LEGEND};
+use super::runner;
+use crate::clock::Clock;
+use crate::random::Random;
+
+/// Delivery to connected sockets in memory, with early demux on and off.
+///
+/// 64-byte datagrams for random ones of the sockets go through the stages on one core, from batches
+/// of an interface to the sockets' queues; a datagram counts when its socket has received it. Their
+/// sources are spread over all routes, which matters where `rp_filter` looks for the way back.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = "\
+Examples:
+  forebay bench demux                              what tells most, within a minute
+  forebay bench demux --rp-filter 1 --rounds 300   what a socket's route saves
+  forebay bench demux --full --json > demux.json   everything, for a program")]
+pub(crate) struct DemuxArgs {
+    /// Open connected sockets.
+    #[arg(long, value_name = "N", value_delimiter = ',',
+          value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    sockets: Vec<u32>,
+
+    /// Routes, the default one included; in IPv6 at most 200000 of them unless said.
+    #[arg(long, value_name = "N", value_delimiter = ',',
+          value_parser = clap::value_parser!(u32).range(1..=4_000_000))]
+    routes: Vec<u32>,
+
+    /// Reverse-path filtering, which only IPv4 has.
+    #[arg(long, value_name = "0|1", value_delimiter = ',',
+          value_parser = clap::value_parser!(u8).range(0..=1))]
+    rp_filter: Vec<u8>,
+
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Where a row belongs.
+#[derive(Debug, Clone, Serialize)]
+struct Row {
+    bench: &'static str,
+    family: u8,
+    sockets: u32,
+    routes: u32,
+    rp_filter: u8,
+    #[serde(flatten)]
+    figures: Figures,
+}
+
+pub(crate) fn run(args: &DemuxArgs) -> anyhow::Result<ExitCode> {
+    let clock = Clock::new();
+    let common = &args.common;
+    if !common.json {
+        report::line(LEGEND)?;
+        report::line(&format!("family  sockets  routes rp_filter{COLUMNS}"))?;
+    }
+    for family in common.families() {
+        let routes: &[u32] = match family {
+            Family::V4 => &[1, 1_000_000],
+            Family::V6 => &[1, 200_000],
+        };
+        let rp_filter: &[u8] = match family {
+            Family::V4 => &[0, 1],
+            Family::V6 => &[0],
+        };
+        let sockets = &[1, 10_000, 1_000_000];
+        for routes in common.values(&args.routes, routes, routes) {
+            // Peers are chosen among the routes, which therefore come first.
+            let mut bed = Bed::new(family, Own::Addresses(1), Side::Near, 1)?;
+            bed.grow_routes(routes as usize)?;
+            let mut sockets = common.values(&args.sockets, sockets, sockets);
+            sockets.sort_unstable();
+            for sockets in sockets {
+                bed.grow_connected(sockets as usize)?;
+                for rp_filter in common.values(&args.rp_filter, rp_filter, rp_filter) {
+                    let place = Place {
+                        sockets,
+                        routes,
+                        rp_filter,
+                    };
+                    measure(common, &mut bed, &place, &clock)?;
+                }
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+struct Place {
+    sockets: u32,
+    routes: u32,
+    rp_filter: u8,
+}
+
+fn measure(common: &Common, bed: &mut Bed, place: &Place, clock: &Clock) -> anyhow::Result<()> {
+    bed.set("net.ipv4.conf.all.rp_filter", place.rp_filter.into())?;
+    bed.greet_sockets(clock)?;
+    // Off twice: the second time is the control.
+    let demux = [true, false, false];
+    let mut random = Random::new(2);
+    let series = runner::run(&demux, common.rounds(), clock, &mut random, |on| {
+        bed.set("net.ipv4.ip_early_demux", on.into())?;
+        bed.run_mix(clock, 100)
+    })?;
+    let [on, off, again] = series.as_slice() else {
+        return Ok(());
+    };
+    let cell = Cell {
+        on,
+        off,
+        again,
+        floor: None,
+    };
+    let family = bed.family();
+    let Place {
+        sockets,
+        routes,
+        rp_filter,
+    } = *place;
+    if !common.json {
+        report::line(&format!(
+            "{family:>6}{sockets:>9}{routes:>8}{rp_filter:>10}{}",
+            cell.columns(clock)
+        ))?;
+        return Ok(());
+    }
+    for figures in cell.figures(clock) {
+        report::json(&Row {
+            bench: "demux",
+            family: family.number(),
+            sockets,
+            routes,
+            rp_filter,
+            figures,
+        })?;
+    }
+    Ok(())
+}

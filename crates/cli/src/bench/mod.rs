@@ -1,0 +1,66 @@
+//! Measuring the path in memory: what the tables of `forebay bench` are made by.
+//!
+//! A [`bed`] is a stack with routes, sockets and buffers, through which chunks of packets go; a
+//! [`runner`] does the chunks of all settings in random order, so that what the machine does
+//! meanwhile hits them alike.
+
+mod bed;
+mod demux;
+mod floor;
+mod net;
+mod packet;
+mod report;
+mod route;
+mod runner;
+mod statistics;
+
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+
+pub(crate) use demux::{DemuxArgs, run as demux};
+pub(crate) use route::{RouteArgs, run as route};
+
+/// What all benches have in common.
+#[derive(Debug, Clone, Args)]
+struct Common {
+    /// Only this family.
+    #[arg(long, value_name = "FAMILY", value_delimiter = ',',
+          value_parser = PossibleValuesParser::new(["4", "6"]))]
+    family: Vec<String>,
+
+    /// Chunks of 16,384 packets that each setting is measured with [default: 100; 300 with --full]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(3..=100_000))]
+    rounds: Option<u32>,
+
+    /// Every setting, instead of those that tell most: takes minutes.
+    #[arg(long)]
+    full: bool,
+
+    /// Print JSON, an object a row.
+    #[arg(short, long)]
+    json: bool,
+}
+
+impl Common {
+    fn families(&self) -> Vec<net::Family> {
+        let is_wanted = |family: &net::Family| {
+            self.family.is_empty() || self.family.contains(&family.to_string())
+        };
+        let families = [net::Family::V4, net::Family::V6];
+        families.into_iter().filter(is_wanted).collect()
+    }
+
+    fn rounds(&self) -> u32 {
+        self.rounds.unwrap_or(if self.full { 300 } else { 100 })
+    }
+
+    /// The values of a parameter: those asked for, else all of them, else those that tell most.
+    fn values<T: Clone>(&self, asked: &[T], all: &[T], default: &[T]) -> Vec<T> {
+        let values = match asked {
+            [] if self.full => all,
+            [] => default,
+            asked => asked,
+        };
+        values.to_vec()
+    }
+}

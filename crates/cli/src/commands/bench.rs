@@ -1,0 +1,30 @@
+//! `forebay bench`.
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+
+use crate::bench::{self, DemuxArgs, RouteArgs};
+
+/// Measure the path in memory, on this machine.
+///
+/// No device and no privilege is needed. Settings take turns in random order, so that what else the
+/// machine does hits them alike; each packet is checked where it comes out.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    bench: Bench,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+enum Bench {
+    Route(RouteArgs),
+    Demux(DemuxArgs),
+}
+
+pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
+    match &args.bench {
+        Bench::Route(args) => bench::route(args),
+        Bench::Demux(args) => bench::demux(args),
+    }
+}

@@ -1,0 +1,163 @@
+//! `forebay replay`: what a capture costs, and what a knob does for it.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::bail;
+use clap::Args;
+
+use super::asking;
+use crate::clock::Clock;
+use crate::playback::{Capture, Plan, Rig, RigArgs, Setting, Told, measure, tell};
+
+mod report;
+
+use report::{Column, Report};
+
+/// Play a capture through the receive path, and measure.
+///
+/// With --compare, both settings of a knob are measured in turn, on the same stack, in short
+/// chunks in random order, and beside what a setting differs from itself; the packets that the knob
+/// makes a difference to are named. Measured is the stack alone: packets are put into buffers, sent
+/// ones taken and sockets read outside of the time. The packets come in full batches, one pass of
+/// the capture after the other.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  forebay replay transit.pcap                                      what a router takes for it
+  forebay replay dns.pcap --host --compare net.ipv4.ip_early_demux=0,1
+  forebay replay mix.pcap --local 10.0.0.1 --compare net.ipv4.ip_early_demux=0,1
+  forebay replay mix.pcap -c router.toml --loop 10000 --json       for programs")]
+pub(crate) struct ReplayArgs {
+    /// The capture: pcap or pcapng
+    #[arg(value_name = "FILE.pcap")]
+    file: PathBuf,
+
+    /// Passes of the capture under each setting [default: as many as take three seconds]
+    #[arg(long = "loop", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    passes: Option<u32>,
+
+    /// A knob, and the two values to compare
+    #[arg(long, value_name = "KNOB=A,B", value_parser = parse_compare)]
+    compare: Option<Compare>,
+
+    #[command(flatten)]
+    rig: RigArgs,
+
+    /// Print JSON: an object a setting
+    #[arg(short, long)]
+    json: bool,
+}
+
+/// What is compared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Compare {
+    knob: String,
+    values: [String; 2],
+}
+
+fn parse_compare(text: &str) -> Result<Compare, &'static str> {
+    let expected = "expected KNOB=A,B, as in net.ipv4.ip_early_demux=0,1";
+    let (knob, values) = text.split_once('=').ok_or(expected)?;
+    let (a, b) = values.split_once(',').ok_or(expected)?;
+    let [knob, a, b] = [knob, a, b].map(|word| word.trim().to_owned());
+    if [&knob, &a, &b].iter().any(|word| word.is_empty()) || b.contains(',') {
+        return Err(expected);
+    }
+    if a == b {
+        return Err("the two values are the same: there is nothing to compare");
+    }
+    Ok(Compare {
+        knob,
+        values: [a, b],
+    })
+}
+
+pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
+    let capture = Capture::load(&args.file)?;
+    if capture.packets().next().is_none() {
+        let why = capture
+            .frames
+            .iter()
+            .find_map(|frame| frame.packet.as_ref().err());
+        bail!(
+            "{}: no frame has an IP packet ({})",
+            args.file.display(),
+            why.map(ToString::to_string).unwrap_or_default()
+        );
+    }
+    let settings = settings(args.compare.as_ref());
+    let mut rig = Rig::new(&args.rig, &capture)?;
+    let mut told: Vec<Vec<Told>> = Vec::new();
+    for setting in &settings {
+        if let Some((name, value)) = &setting.knob {
+            // A stack that has seen nothing yet.
+            rig = Rig::new(&args.rig, &capture)?;
+            rig.set(name, value)?;
+        }
+        told.push(tell(&mut rig, &capture)?.0);
+    }
+    let (sockets, refused) = rig.sockets();
+    let plan = Plan {
+        capture: &capture,
+        told: told.last().map(Vec::as_slice).unwrap_or_default(),
+        settings: &settings,
+        passes: args.passes.and_then(|passes| usize::try_from(passes).ok()),
+    };
+    let clock = Clock::new();
+    let measured = measure(rig, &plan, &clock)?;
+
+    let columns = settings.into_iter().zip(told).zip(measured);
+    let columns = columns.map(|((setting, told), measured)| Column {
+        knob: setting.knob,
+        told,
+        measured,
+    });
+    let report = Report {
+        file: args.file.display().to_string(),
+        capture: &capture,
+        sockets,
+        refused,
+        clock,
+        columns: columns.collect(),
+    };
+    asking::print(&if args.json {
+        report.json()
+    } else {
+        report.text()
+    })?;
+    if let Some(fault) = &capture.fault {
+        eprintln!(
+            "forebay: {}: {fault}; what precedes was played",
+            args.file.display()
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn settings(compare: Option<&Compare>) -> Vec<Setting> {
+    match compare {
+        None => vec![Setting { knob: None }],
+        Some(Compare { knob, values }) => values
+            .iter()
+            .map(|value| Setting {
+                knob: Some((knob.clone(), value.clone())),
+            })
+            .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_comparison_is_a_knob_and_two_values() {
+        let compare = parse_compare("net.ipv4.ip_early_demux=0,1").unwrap();
+        assert_eq!(compare.knob, "net.ipv4.ip_early_demux");
+        assert_eq!(compare.values, ["0", "1"]);
+        for wrong in ["", "a", "a=1", "a=1,", "=1,2", "a=1,2,3", "a=1,1"] {
+            assert!(parse_compare(wrong).is_err(), "{wrong}");
+        }
+    }
+}

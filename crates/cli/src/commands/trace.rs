@@ -1,0 +1,186 @@
+//! `forebay trace`: what becomes of each packet of a capture, and why.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+
+use super::asking;
+use super::numbers::grouped;
+use crate::playback::{Capture, Fate, Rig, RigArgs, Told, tell};
+
+/// Tell the story of each packet of a capture, stage by stage.
+///
+/// The packets go through a stack of their own, one by one, at the times of the capture: what was
+/// parsed, whether early demux found a socket (and if it was not tried, why), the rule, table and
+/// route that decided, the verdict with its reason, and what sockets and senders got.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  forebay trace ping.pcap                            in a router
+  forebay trace ping.pcap --host --verdict drop      what a host would drop
+  forebay trace dns.pcap --local 192.0.2.53 -n 4-7   with an address of this host
+  forebay trace dns.pcap -c router.toml --json       with a configuration, for programs")]
+pub(crate) struct TraceArgs {
+    /// The capture: pcap or pcapng
+    #[arg(value_name = "FILE.pcap")]
+    file: PathBuf,
+
+    /// Only these packets; all are played
+    #[arg(short, long, value_name = "N[-M]", value_parser = parse_numbers)]
+    number: Option<(usize, usize)>,
+
+    /// Only packets with this verdict; may be repeated
+    #[arg(long, value_enum)]
+    verdict: Vec<Wanted>,
+
+    #[command(flatten)]
+    rig: RigArgs,
+
+    /// Print JSON: an object a packet
+    #[arg(short, long)]
+    json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Wanted {
+    /// To a socket or a protocol of this host
+    Deliver,
+    /// Sent on
+    Forward,
+    /// Dropped in silence
+    Drop,
+    /// Dropped, and the sender was told
+    Reject,
+    /// A fragment that waits for the others
+    Hold,
+    /// A frame without an IP packet
+    NotIp,
+}
+
+fn parse_numbers(text: &str) -> Result<(usize, usize), &'static str> {
+    let number = |text: &str| text.parse().ok().filter(|number| *number > 0);
+    let range = match text.split_once('-') {
+        Some((first, last)) => number(first).zip(number(last)),
+        None => number(text).map(|number| (number, number)),
+    };
+    range
+        .filter(|(first, last)| first <= last)
+        .ok_or("expected a packet's number, from 1, or a range as 3-7")
+}
+
+pub(crate) fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
+    let capture = Capture::load(&args.file)?;
+    let mut rig = Rig::new(&args.rig, &capture)?;
+    let (told, end) = tell(&mut rig, &capture)?;
+
+    let mut text = String::new();
+    for told in told.iter().filter(|told| args.wants(told)) {
+        if args.json {
+            text.push_str(&told.json().to_string());
+            text.push('\n');
+        } else {
+            text.push_str(&told.to_string());
+        }
+    }
+    if !args.json {
+        if let Some(end) = end {
+            text.push_str(&format!("afterwards: {end}\n"));
+        }
+        text.push_str(&format!("\n{}\n", summary(&told)));
+    }
+    asking::print(&text)?;
+    if let Some(fault) = capture.fault {
+        eprintln!(
+            "forebay: {}: {fault}; what precedes was played",
+            args.file.display()
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl TraceArgs {
+    fn wants(&self, told: &Told) -> bool {
+        let in_range = |(first, last)| (first..=last).contains(&told.number);
+        let wanted = self.verdict.iter();
+        self.number.is_none_or(in_range)
+            && (self.verdict.is_empty() || wanted.clone().any(|wanted| wanted.is(told.fate)))
+    }
+}
+
+impl Wanted {
+    fn is(self, fate: Fate) -> bool {
+        matches!(
+            (self, fate),
+            (Self::Deliver, Fate::Delivered)
+                | (Self::Forward, Fate::Forwarded)
+                | (Self::Drop, Fate::Dropped(_))
+                | (Self::Reject, Fate::Rejected(_))
+                | (Self::Hold, Fate::Held)
+                | (Self::NotIp, Fate::NotIp)
+        )
+    }
+}
+
+/// `7 frames: 3 forwarded, 2 dropped (TtlExceeded 2), 2 without an IP packet`.
+fn summary(told: &[Told]) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut reasons: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    for told in told {
+        *counts.entry(told.fate.word()).or_default() += 1;
+        if let Some(reason) = told.fate.reason() {
+            *reasons
+                .entry((told.fate.word(), reason.name()))
+                .or_default() += 1;
+        }
+    }
+    let parts = [
+        ("forward", "forwarded"),
+        ("deliver", "delivered"),
+        ("hold", "held"),
+        ("drop", "dropped"),
+        ("reject", "rejected"),
+        ("not-ip", "without an IP packet"),
+    ];
+    let parts = parts.iter().filter_map(|(word, done)| {
+        let count = counts.get(word)?;
+        let why: Vec<_> = reasons
+            .iter()
+            .filter(|((fate, _), _)| fate == word)
+            .map(|((_, reason), count)| format!("{reason} {}", grouped(*count as u64)))
+            .collect();
+        let why = match why.is_empty() {
+            true => String::new(),
+            false => format!(" ({})", why.join(", ")),
+        };
+        Some(format!("{} {done}{why}", grouped(*count as u64)))
+    });
+    let parts: Vec<_> = parts.collect();
+    let frames = if told.len() == 1 { "frame" } else { "frames" };
+    format!(
+        "{} {frames}: {}",
+        grouped(told.len() as u64),
+        parts.join(", ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_one_or_a_range() {
+        for (text, expected) in [
+            ("1", Some((1, 1))),
+            ("3-7", Some((3, 7))),
+            ("0", None),
+            ("7-3", None),
+            ("-3", None),
+            ("3-", None),
+            ("x", None),
+        ] {
+            assert_eq!(parse_numbers(text).ok(), expected, "{text}");
+        }
+    }
+}

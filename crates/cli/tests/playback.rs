@@ -1,0 +1,269 @@
+//! `forebay trace` and `forebay replay` on small captures of their own.
+
+mod common;
+
+use std::fs::File;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use forebay::device::pcap::{CaptureFormat, CaptureWriter, LinkType};
+use serde_json::Value;
+
+use common::forebay;
+
+const CLIENT: [u8; 4] = [192, 0, 2, 7];
+const SERVER: [u8; 4] = [192, 0, 2, 53];
+const ELSEWHERE: [u8; 4] = [192, 0, 2, 200];
+
+/// An IPv4 packet with a UDP datagram that has no checksum.
+fn datagram(dst: [u8; 4], ttl: u8) -> Vec<u8> {
+    let mut packet = vec![0x45, 0, 0, 32, 0, 1, 0, 0, ttl, 17, 0, 0];
+    packet.extend(CLIENT);
+    packet.extend(dst);
+    let sum: u32 = packet
+        .chunks(2)
+        .map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]))
+        .sum();
+    let folded = !((sum & 0xffff) + (sum >> 16)) as u16;
+    packet[10..12].copy_from_slice(&folded.to_be_bytes());
+    // 4000 > 53, 12 bytes.
+    packet.extend([0x0f, 0xa0, 0, 53, 0, 12, 0, 0, 1, 2, 3, 4]);
+    packet
+}
+
+/// An IPv6 packet with no next header.
+fn empty_v6() -> Vec<u8> {
+    let mut packet = vec![0x60, 0, 0, 0, 0, 0, 59, 64];
+    for last in [1, 2] {
+        packet.extend([0x20, 1, 0xd, 0xb8, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, last]);
+    }
+    packet
+}
+
+fn ethernet(ether_type: u16, packet: &[u8]) -> Vec<u8> {
+    [&[2; 12][..], &ether_type.to_be_bytes(), packet].concat()
+}
+
+/// Twelve frames: ARP, an IPv6 packet, one whose TTL ends, eight in transit, one for the server.
+fn capture(dir: &Path) -> PathBuf {
+    let path = dir.join("mix.pcap");
+    let file = File::create(&path).expect("a file");
+    let mut writer =
+        CaptureWriter::new(file, CaptureFormat::Pcap, LinkType::ETHERNET).expect("a capture");
+    let mut frames = vec![
+        ethernet(0x0806, &[0; 28]),
+        ethernet(0x86dd, &empty_v6()),
+        ethernet(0x0800, &datagram(ELSEWHERE, 1)),
+    ];
+    frames.extend(vec![ethernet(0x0800, &datagram(ELSEWHERE, 64)); 7]);
+    frames.extend(vec![ethernet(0x0800, &datagram(SERVER, 64)); 2]);
+    for (frame, second) in frames.iter().zip(1..) {
+        writer
+            .write(second * 1_000_000_000, frame)
+            .expect("a frame");
+    }
+    path
+}
+
+fn run(dir: &Path, args: &[&str]) -> Output {
+    forebay(dir).args(args).output().expect("forebay runs")
+}
+
+fn stdout(output: &Output) -> String {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    assert_eq!(errors, "");
+    String::from_utf8(output.stdout.clone()).expect("UTF-8")
+}
+
+fn objects(output: &Output) -> Vec<Value> {
+    let lines = stdout(output);
+    let read = |line| serde_json::from_str(line).expect(line);
+    lines.lines().map(read).collect()
+}
+
+#[test]
+fn trace_tells_each_stage_down_to_the_verdict() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = capture(dir.path());
+    let file = file.to_str().expect("UTF-8");
+    let text = stdout(&run(dir.path(), &["trace", file, "--local", "192.0.2.53"]));
+    for expected in [
+        "#1  0.000000 s  no IP packet: EtherType 0x0806 is not IP\n",
+        "#2  1.000000 s  2001:db8:9::1 > 2001:db8:9::2 no next header, 40 bytes, ttl 64\n",
+        "#3  2.000000 s  192.0.2.7:4000 > 192.0.2.200:53 udp, 32 bytes, ttl 1\n",
+        "  verdict      forward, and there reject TtlExceeded: TTL or hop limit used up.\n",
+        "icmp time exceeded (11/0)",
+        "  early demux  not tried: it is not for this host alone\n",
+        "  route        default dev out (table main, rule 32766: from all lookup main)\n",
+        "  early demux  stale:",
+        "  early demux  hit:",
+        "  route        not looked up: the socket's\n",
+        "  socket       udp 192.0.2.53:53 <- 192.0.2.7:4000: 4 bytes\n",
+        "12 frames: 8 forwarded, 2 delivered, 1 rejected (TtlExceeded 1), 1 without an IP packet\n",
+    ] {
+        assert!(text.contains(expected), "{expected:?} in\n{text}");
+    }
+}
+
+#[test]
+fn trace_filters_and_prints_json() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = capture(dir.path());
+    let file = file.to_str().expect("UTF-8");
+    let rejected = objects(&run(
+        dir.path(),
+        &["trace", file, "--json", "--verdict", "reject"],
+    ));
+    let [told] = rejected.as_slice() else {
+        panic!("one: {rejected:?}");
+    };
+    assert_eq!(told["number"], 3);
+    assert_eq!(told["reason"], "TtlExceeded");
+    assert_eq!(told["counters"]["IpInHdrErrors"], 1);
+    assert_eq!(told["dst"], Ipv4Addr::from(ELSEWHERE).to_string());
+
+    let some = objects(&run(
+        dir.path(),
+        &["trace", file, "--json", "-n", "11-12", "--host"],
+    ));
+    let words: Vec<_> = some.iter().map(|told| &told["early_demux"]).collect();
+    assert_eq!(words, ["stale", "hit"]);
+    assert!(some.iter().all(|told| told["verdict"] == "deliver"));
+}
+
+#[test]
+fn replay_says_what_a_knob_does() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = capture(dir.path());
+    let file = file.to_str().expect("UTF-8");
+    let compare = ["--compare", "net.ipv4.ip_early_demux=0,1", "--loop", "200"];
+    let local = ["replay", file, "--local", "192.0.2.53"];
+    let text = stdout(&run(dir.path(), &[&local[..], &compare].concat()));
+    for expected in [
+        "11 packets of IP (10 IPv4, 1 IPv6)",
+        "1 frame without an IP packet: passed over\n",
+        "1 socket connected for the UDP flows to this host\n",
+        "The same became of every packet under both.\n",
+        "Their sockets were looked for otherwise: 11-12.\n",
+        "it finds the socket of 2 of 11 packets.\n",
+    ] {
+        assert!(text.contains(expected), "{expected:?} in\n{text}");
+    }
+    assert!(text.lines().count() <= 30, "one screen:\n{text}");
+
+    let json = objects(&run(
+        dir.path(),
+        &[&local[..], &compare, &["--json"]].concat(),
+    ));
+    let [off, on] = json.as_slice() else {
+        panic!("two: {json:?}");
+    };
+    for setting in [off, on] {
+        assert_eq!(setting["bench"], "replay");
+        assert_eq!(setting["verdicts"]["forward"], 8);
+        assert_eq!(setting["drops"]["TtlExceeded"], 1);
+        assert!(setting["ns"].as_f64().expect("ns") > 0.0);
+    }
+    assert_eq!(off["early_demux"], serde_json::json!({}));
+    assert_eq!(on["differing"], serde_json::json!([]));
+}
+
+#[test]
+fn replay_names_the_packets_that_a_knob_makes_a_difference_to() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = capture(dir.path());
+    let file = file.to_str().expect("UTF-8");
+    let text = stdout(&run(
+        dir.path(),
+        &[
+            "replay",
+            file,
+            "--compare",
+            "net.ipv4.ip_forward=0,1",
+            "--loop",
+            "20",
+        ],
+    ));
+    let expected = "Something else became of 10 packets: 3-12.\n";
+    assert!(text.contains(expected), "{text}");
+    assert!(
+        text.contains("it changes what becomes of 10 of 11 packets.\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_configuration_decides_where_packets_go() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = capture(dir.path());
+    let config = dir.path().join("edge.toml");
+    let text = r#"
+        sysctl.net.ipv4.ip_forward = 1
+        [[device]]
+        name = "wan"
+        kind = "wire"
+        addresses = ["192.0.2.53/24"]
+        [[route]]
+        to = "192.0.2.200/32"
+        type = "prohibit"
+        [[service]]
+        kind = "echo"
+        listen = "192.0.2.53:53"
+    "#;
+    std::fs::write(&config, text).expect("a file");
+    let (file, config) = (
+        file.to_str().expect("UTF-8"),
+        config.to_str().expect("UTF-8"),
+    );
+    let told = objects(&run(dir.path(), &["trace", file, "-c", config, "--json"]));
+    assert_eq!(told[3]["reason"], "Prohibit");
+    let route = "prohibit 192.0.2.200 (table main, rule 32766: from all lookup main)";
+    assert_eq!(told[3]["route"], route);
+    assert_eq!(told[11]["early_demux"], "not tried: no connected socket");
+    assert_eq!(told[11]["sockets"][0]["socket"], "udp 192.0.2.53:53");
+}
+
+#[test]
+fn errors_say_what_where_and_what_to_do() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = capture(dir.path());
+    let file = file.to_str().expect("UTF-8");
+    let nothing = dir.path().join("nothing.pcap");
+    std::fs::write(&nothing, "no capture").expect("a file");
+    let nothing = nothing.to_str().expect("UTF-8");
+    for (args, expected) in [
+        (
+            vec!["trace", "/no/such.pcap"],
+            "cannot read the capture /no/such.pcap",
+        ),
+        (vec!["trace", nothing], "neither a pcap nor a pcapng file"),
+        (
+            vec!["trace", file, "--dev", "x"],
+            "the devices are: in, out",
+        ),
+        (
+            vec!["trace", file, "-n", "0"],
+            "expected a packet's number, from 1, or a range as 3-7",
+        ),
+        (
+            vec!["replay", file, "--compare", "net.ipv4.ip_forward=1"],
+            "expected KNOB=A,B",
+        ),
+        (
+            vec!["replay", file, "--compare", "net.nonsense=0,1"],
+            "net.nonsense",
+        ),
+        (
+            vec!["replay", file, "--local", "x"],
+            "expected an address or a prefix",
+        ),
+        (vec!["replay", file, "--loop", "0"], "--loop"),
+    ] {
+        let output = run(dir.path(), &args);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{args:?}");
+        assert!(errors.contains(expected), "{args:?}: {errors}");
+    }
+}
