@@ -55,7 +55,7 @@ fn routes_by_a_link_that_is_down_make_way_for_others() {
     fib.add(TableId::MAIN, wide).expect("a new route");
     let to = std::net::Ipv4Addr::new(192, 0, 2, 1);
     let packet = packets::udp(V4::PEER, to, 1_000, 9, b"on");
-    let mut leaves_by = |rig: &mut Rig| {
+    let leaves_by = |rig: &mut Rig| {
         rig.inject("tun0", &packet);
         let is_it = |out: &Vec<u8>| packets::parse(out).dst == to;
         ["tun0", "tun1"].map(|name| rig.output(name).iter().filter(|out| is_it(out)).count())
