@@ -16,6 +16,7 @@ mod worker;
 
 pub use driver::DeviceStatus;
 pub use forebay_os::{netif, netns};
+/// The stack underneath, for who drives it by hand: no devices, no clock, no threads.
 pub use forebay_stack as core;
 pub use forebay_stack::{control, counters, drop, fib, interface, sysctl};
 pub use forebay_sync::tsc;

@@ -177,7 +177,7 @@ impl Bed {
                 dst: self.family.own(),
                 dst_port: (FIRST_PORT + nth % PORTS) as u16,
             };
-            let id = self.open(&flow, sockets > PORTS as usize)?;
+            let id = self.open(&flow)?;
             let peer = self.socket_address(flow.src, flow.src_port);
             self.stack.udp_connect(self.now, id, peer)?;
             self.sockets.push((id, flow));
@@ -193,7 +193,7 @@ impl Bed {
             dst: self.family.own(),
             dst_port: FIRST_PORT as u16,
         };
-        let id = self.open(&flow, false)?;
+        let id = self.open(&flow)?;
         self.sockets.push((id, flow));
         Ok(())
     }
@@ -208,14 +208,14 @@ impl Bed {
         }
     }
 
-    fn open(&self, flow: &Flow, shares_port: bool) -> anyhow::Result<SocketId> {
+    fn open(&self, flow: &Flow) -> anyhow::Result<SocketId> {
         let version = match self.family {
             Family::V4 => IpVersion::V4,
             Family::V6 => IpVersion::V6,
         };
         let id = self.stack.udp_open(version)?;
         self.stack.udp_set_rcvbuf(id, u32::MAX)?;
-        self.stack.udp_set_reuse_addr(id, shares_port)?;
+        self.stack.udp_set_reuse_addr(id, true)?;
         self.stack
             .udp_bind(id, self.socket_address(flow.dst, flow.dst_port))?;
         Ok(id)

@@ -72,12 +72,12 @@ pub(crate) fn run(args: &DemuxArgs) -> anyhow::Result<ExitCode> {
             Family::V4 => &[0, 1],
             Family::V6 => &[0],
         };
-        let sockets = &[1, 10_000, 1_000_000];
         for routes in common.values(&args.routes, routes, routes) {
             // Peers are chosen among the routes, which therefore come first.
             let mut bed = Bed::new(family, Own::Addresses(1), Side::Near, 1)?;
             bed.grow_routes(routes as usize)?;
-            let mut sockets = common.values(&args.sockets, sockets, sockets);
+            let mut sockets =
+                common.values(&args.sockets, &[1, 10_000, 1_000_000], &[1, 1_000_000]);
             sockets.sort_unstable();
             for sockets in sockets {
                 bed.grow_connected(sockets as usize)?;
@@ -107,7 +107,7 @@ fn measure(common: &Common, bed: &mut Bed, place: &Place, clock: &Clock) -> anyh
     // Off twice: the second time is the control.
     let demux = [true, false, false];
     let mut random = Random::new(2);
-    let series = runner::run(&demux, common.rounds(), clock, &mut random, |on| {
+    let series = runner::run(&demux, common.rounds(30), clock, &mut random, |on| {
         bed.set("net.ipv4.ip_early_demux", on.into())?;
         bed.run_mix(clock, 100)
     })?;

@@ -28,7 +28,7 @@ struct Common {
           value_parser = PossibleValuesParser::new(["4", "6"]))]
     family: Vec<String>,
 
-    /// Chunks of 16,384 packets that each setting is measured with [default: 100; 300 with --full]
+    /// Chunks of 16,384 packets that each setting is measured with; 300 with --full unless said.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(3..=100_000))]
     rounds: Option<u32>,
 
@@ -50,8 +50,9 @@ impl Common {
         families.into_iter().filter(is_wanted).collect()
     }
 
-    fn rounds(&self) -> u32 {
-        self.rounds.unwrap_or(if self.full { 300 } else { 100 })
+    /// How many, if `few` are enough for a first look.
+    fn rounds(&self, few: u32) -> u32 {
+        self.rounds.unwrap_or(if self.full { 300 } else { few })
     }
 
     /// The values of a parameter: those asked for, else all of them, else those that tell most.

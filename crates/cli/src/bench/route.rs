@@ -140,9 +140,13 @@ fn measure(args: &RouteArgs, bed: &mut Bed, place: &Place, clock: &Clock) -> any
     });
     let settings: Vec<Setting> = stages.chain([Setting::Floor]).collect();
     let mut random = Random::new(2);
-    let series = runner::run(&settings, common.rounds(), clock, &mut random, |setting| {
-        chunk(bed, setting, &floor, clock)
-    })?;
+    let series = runner::run(
+        &settings,
+        common.rounds(100),
+        clock,
+        &mut random,
+        |setting| chunk(bed, setting, &floor, clock),
+    )?;
 
     let (cells, rest) = series.as_chunks::<3>();
     for (local, [on, off, again]) in locals.iter().zip(cells) {
