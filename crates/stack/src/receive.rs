@@ -169,11 +169,16 @@ fn demux_early(cx: &mut Context<'_>, batch: &mut [Packet]) {
                 tcp
             })
     };
+    let mut candidates = 0;
     for packet in batch.iter_mut().filter(|packet| is_candidate(packet)) {
+        candidates += 1;
         match packet.version {
             IpVersion::V4 => early::prefetch::<V4>(cx, packet),
             IpVersion::V6 => early::prefetch::<V6>(cx, packet),
         }
+    }
+    if candidates == 0 {
+        return;
     }
     for packet in batch.iter_mut().filter(|packet| is_candidate(packet)) {
         match packet.version {

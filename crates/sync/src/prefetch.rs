@@ -26,9 +26,10 @@ pub fn prefetch_slice(bytes: &[u8]) {
     fetch(bytes.as_ptr());
 }
 
+/// Fetches the cache line at `address` for reading, whatever it is.
 #[cfg(target_arch = "x86_64")]
 #[inline]
-fn fetch(address: *const u8) {
+pub(crate) fn fetch(address: *const u8) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
     // SAFETY: a hint: it neither faults nor changes anything that a program
     // can see, whatever the address. SSE is part of x86-64.
@@ -37,7 +38,7 @@ fn fetch(address: *const u8) {
 
 #[cfg(target_arch = "aarch64")]
 #[inline]
-fn fetch(address: *const u8) {
+pub(crate) fn fetch(address: *const u8) {
     // SAFETY: a hint: it neither faults nor changes anything that a program
     // can see, whatever the address.
     unsafe {
@@ -51,4 +52,4 @@ fn fetch(address: *const u8) {
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 #[inline]
-fn fetch(_address: *const u8) {}
+pub(crate) fn fetch(_address: *const u8) {}

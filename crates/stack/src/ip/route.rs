@@ -23,6 +23,9 @@ pub(crate) fn route(cx: &mut Context<'_>, batch: &mut [Packet]) {
 
 /// The packets of one family: first what needs no route, then all lookups at once, then decisions.
 fn route_family<F: Family>(cx: &mut Context<'_>, batch: &mut [Packet]) {
+    if undecided::<F>(batch).next().is_none() {
+        return;
+    }
     let nobody = Query {
         dst: F::UNSPECIFIED,
         src: F::UNSPECIFIED,

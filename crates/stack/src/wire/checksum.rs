@@ -72,31 +72,32 @@ pub fn update_u16(field: u16, old: u16, new: u16) -> u16 {
     !sum
 }
 
+/// Any four bytes are two words, and 64 bits hold the sum of 2^32 of them.
 fn sum_words(bytes: &[u8]) -> u64 {
-    // Four accumulators, so that the additions don't wait for each other.
-    let mut sums = [0_u64; 4];
-    let (blocks, rest) = bytes.as_chunks::<16>();
-    for block in blocks {
-        for (sum, word) in sums.iter_mut().zip(block.as_chunks::<4>().0) {
-            *sum += u64::from(u32::from_ne_bytes(*word));
-        }
+    let (words, rest) = bytes.as_chunks::<4>();
+    let sum: u64 = words
+        .iter()
+        .map(|word| u64::from(u32::from_ne_bytes(*word)))
+        .sum();
+    let mut last = [0; 4];
+    for (byte, of_rest) in last.iter_mut().zip(rest) {
+        *byte = *of_rest;
     }
-    let (words, tail) = rest.as_chunks::<2>();
-    for word in words {
-        sums[0] += u64::from(u16::from_ne_bytes(*word));
-    }
-    if let [last] = tail {
-        sums[1] += u64::from(u16::from_ne_bytes([*last, 0]));
-    }
-    sums.iter().map(|sum| u64::from(fold(*sum))).sum()
+    sum + u64::from(u32::from_ne_bytes(last))
 }
 
-fn fold(mut sum: u64) -> u16 {
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    #[expect(clippy::cast_possible_truncation, reason = "the loop ends below 2^16")]
-    let folded = sum as u16;
+/// Adds the carries back in (RFC 1071 section 2 A), without a branch: halving the width twice leaves
+/// a carry at most, and so does each addition.
+fn fold(sum: u64) -> u16 {
+    let sum = (sum & 0xffff_ffff) + (sum >> 32);
+    let sum = (sum & 0xffff_ffff) + (sum >> 32);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "0x1_0000 + 0xffff folds to 17 bits at most"
+    )]
+    let folded = (sum + (sum >> 16)) as u16;
     folded
 }
 

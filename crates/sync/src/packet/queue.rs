@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 
 use super::Buf;
 use super::slot::Slot;
+use crate::prefetch::fetch;
 
 /// A first-in-first-out queue of packets, linked through their buffers: it
 /// allocates nothing, and [`append`](Self::append) splices in constant time.
@@ -46,8 +47,10 @@ impl<M> Queue<M> {
     pub fn pop(&mut self) -> Option<Buf<M>> {
         let mut packet = self.head.take()?;
         self.head = packet.head_mut().next.take();
-        if self.head.is_none() {
-            self.tail = None;
+        match &self.head {
+            // Whoever takes this one will soon take the next, which only its links lead to.
+            Some(next) => fetch(next.slot().as_ptr().cast()),
+            None => self.tail = None,
         }
         self.len -= 1;
         self.bytes -= packet.truesize();
