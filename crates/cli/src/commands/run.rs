@@ -1,6 +1,7 @@
 //! `forebay run`: route and serve, and say each second what happens.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -147,9 +148,9 @@ fn follow(
 /// Says of each device once that it was given up.
 fn warn_of_new(now: Vec<(String, String)>, known: &mut Failures) {
     for (name, error) in now {
-        if !known.contains_key(&name) {
-            super::warn(format_args!("{name} is down: {error}"));
-            known.insert(name, error);
+        if let Entry::Vacant(unknown) = known.entry(name) {
+            super::warn(format_args!("{} is down: {error}", unknown.key()));
+            unknown.insert(error);
         }
     }
 }
