@@ -1,6 +1,8 @@
 //! The `forebay` command: a contents page. What a subcommand does stands in its file in `commands`.
 
 #![forbid(unsafe_code)]
+// They panic if nobody listens any more.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod bench;
 mod clock;
@@ -11,6 +13,7 @@ mod daemon;
 mod datagrams;
 mod playback;
 mod random;
+mod text_file;
 
 use std::process::ExitCode;
 
@@ -59,7 +62,11 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let result = match Args::parse().command {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(instead) => return show(&instead),
+    };
+    let result = match args.command {
         Command::Run(args) => run::run(&args),
         Command::Exec(args) => exec::run(&args),
         Command::Sysctl(args) => sysctl::run(&args),
@@ -79,4 +86,15 @@ fn main() -> ExitCode {
         commands::complain(&error);
         ExitCode::FAILURE
     })
+}
+
+/// Help that was asked for, or what is wrong with the command line.
+fn show(instead: &clap::Error) -> ExitCode {
+    // Nobody is left to be told if that fails.
+    let _ = instead.print();
+    if instead.use_stderr() {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    }
 }

@@ -189,6 +189,9 @@ fn commands_find_their_stack() {
     let _ = other.kill();
     let _ = other.wait();
     stack.tell("route");
+    let mut unnamed = forebay(stack.dir.path());
+    let unnamed = unnamed.arg("route").env("FOREBAY_STACK", "").output();
+    assert!(unnamed.expect("run").status.success());
     stack.refused(
         "route --stack two",
         1,

@@ -3,10 +3,11 @@
 mod common;
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Stdio;
 
 use forebay::device::pcap::{CaptureFormat, CaptureReader, CaptureWriter, LinkType};
+use rustix::fs::Mode;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -212,5 +213,166 @@ fn a_wrong_configuration_is_refused_before_anything_runs() {
         assert!(errors.starts_with(expected), "{args:?}: {errors}");
         assert!(!output.status.success());
         assert!(output.stdout.is_empty());
+    }
+}
+
+/// A device with a capture; the place of its first key is 4:1.
+fn capture(keys: &str) -> String {
+    format!("[[device]]\nname = \"c\"\nkind = \"pcap\"\n{keys}\n")
+}
+
+#[test]
+fn captures_are_files_and_never_overwritten_by_themselves() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let fifo = dir.path().join("fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, Mode::RWXU).expect("a FIFO");
+    std::fs::write(dir.path().join("text"), "no capture").expect("write");
+    let cases = [
+        (
+            "read = \"fifo\"",
+            "4:8: `read`: cannot open c: it is no regular file",
+        ),
+        (
+            "read = \".\"",
+            "4:8: `read`: cannot open c: it is no regular file",
+        ),
+        (
+            "read = \"/dev/zero\"",
+            "4:8: `read`: cannot open c: it is no regular file",
+        ),
+        (
+            "read = \"none\"",
+            "4:8: `read`: cannot open c: No such file",
+        ),
+        (
+            "read = \"text\"",
+            "4:8: `read`: cannot open c: neither a pcap nor",
+        ),
+        (
+            "write = \"fifo\"",
+            "4:9: `write`: cannot open c: it is no regular file",
+        ),
+        (
+            "write = \".\"",
+            "4:9: `write`: cannot open c: Is a directory",
+        ),
+        (
+            "write = \"./text\"\nread = \"text\"",
+            "4:9: `write`: this file is read",
+        ),
+    ];
+    for (keys, expected) in cases {
+        std::fs::write(dir.path().join("c.toml"), capture(keys)).expect("write");
+        let mut run = forebay(dir.path());
+        run.current_dir(dir.path());
+        let output = run
+            .args(["run", "-c", "c.toml", "--duration", "1"])
+            .output();
+        let output = output.expect("run");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let expected = format!("forebay: c.toml:{expected}");
+        assert!(errors.starts_with(&expected), "{keys}: {errors}");
+        assert_eq!(output.status.code(), Some(1));
+    }
+    let text = std::fs::read_to_string(dir.path().join("text")).expect("read");
+    assert_eq!(text, "no capture");
+}
+
+#[test]
+fn a_device_that_was_given_up_shows_at_the_end() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let config = "\
+[sysctl]
+net.ipv4.ip_forward = 1
+
+[[device]]
+name = \"w\"
+kind = \"wire\"
+addresses = [\"10.1.0.1/24\"]
+peer_addresses = [\"10.1.0.2/24\"]
+
+[[device]]
+name = \"full\"
+kind = \"pcap\"
+write = \"/dev/full\"
+addresses = [\"10.2.0.1/24\"]
+
+[[route]]
+to = \"198.18.0.0/15\"
+dev = \"full\"
+
+[[traffic]]
+device = \"w\"
+rate = 1000
+transit_to = [\"198.18.0.0/15\"]
+mix = { transit = 1 }
+";
+    std::fs::write(dir.path().join("full.toml"), config).expect("write");
+    for json in [true, false] {
+        let mut run = forebay(dir.path());
+        run.current_dir(dir.path());
+        run.args(["run", "-c", "full.toml", "--duration", "300ms"]);
+        run.args(json.then_some("--json"));
+        let output = run.output().expect("run");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{errors}");
+        assert!(
+            errors.starts_with("forebay: full is down: No space left"),
+            "{errors}"
+        );
+        let text = String::from_utf8_lossy(&output.stdout);
+        let expected = match json {
+            true => "\"failures\":{\"full\":\"No space left",
+            false => "The device full was given up: No space left",
+        };
+        assert!(text.contains(expected), "{text}");
+    }
+}
+
+#[test]
+fn nobody_to_tell_is_no_reason_to_panic() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let full = || File::options().write(true).open("/dev/full").expect("open");
+    let cases = [
+        vec!["run", "-c", "none.toml"],
+        vec!["run", "--duration", "1"],
+        vec!["sysctl", "-a"],
+        vec!["exec", "-c", "none.toml", "--", "true"],
+        vec!["sink", "--config", "none.toml"],
+        vec!["flood", "--config", "none.toml", "10.0.0.1"],
+        vec!["--help"],
+        vec!["frob"],
+    ];
+    for args in cases {
+        let mut command = forebay(dir.path());
+        command.args(&args).stdout(full()).stderr(full());
+        let status = command.status().expect("run").code();
+        assert!(matches!(status, Some(0 | 1 | 125)), "{args:?}: {status:?}");
+    }
+}
+
+/// As a shell hands on `<(...)`; and what never ends is refused.
+#[test]
+fn a_configuration_may_come_through_a_pipe() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for (file, input, expected) in [
+        (
+            "/dev/stdin",
+            "[stack]\nbufers = 5\n",
+            ":2:1: unknown key `bufers`",
+        ),
+        ("/dev/zero", "", ": it is longer than 16 MiB"),
+    ] {
+        let mut run = forebay(dir.path());
+        run.args(["run", "--duration", "1", "-c", file]);
+        run.stdin(Stdio::piped()).stderr(Stdio::piped());
+        let mut run = run.spawn().expect("run");
+        let mut pipe = run.stdin.take().expect("a pipe");
+        pipe.write_all(input.as_bytes()).expect("write");
+        drop(pipe);
+        let output = run.wait_with_output().expect("wait");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(errors.contains(expected), "{errors}");
+        assert_eq!(output.status.code(), Some(1));
     }
 }

@@ -19,6 +19,9 @@ pub(crate) mod sysctl;
 pub(crate) mod trace;
 mod words;
 
+use std::fmt::Display;
+use std::io::{self, Write};
+
 use crate::daemon::Daemon;
 
 /// Lets other commands find a stack under the name that was asked for, or else under what it is
@@ -40,5 +43,11 @@ fn serve(daemon: &mut Daemon, asked: Option<&String>, doing: &str) -> anyhow::Re
 
 /// Says what went wrong, with everything that led to it.
 pub(crate) fn complain(error: &anyhow::Error) {
-    eprintln!("forebay: {error:#}");
+    warn(format_args!("{error:#}"));
+}
+
+/// Says something on stderr that is no answer.
+fn warn(what: impl Display) {
+    // Nobody is left to be told if that fails.
+    let _ = writeln!(io::stderr(), "forebay: {what}");
 }

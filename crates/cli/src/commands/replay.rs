@@ -127,10 +127,10 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
         report.text()
     })?;
     if let Some(fault) = &capture.fault {
-        eprintln!(
-            "forebay: {}: {fault}; what precedes was played",
+        super::warn(format_args!(
+            "{}: {fault}; what precedes was played",
             args.file.display()
-        );
+        ));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,6 +1,7 @@
 //! `forebay run`: route and serve, and say each second what happens.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -34,7 +35,8 @@ const PAGE: u64 = 20;
 /// Each second there is a line with the packets that came in, their bytes, and what became of
 /// them: forwarded, delivered to a socket or a protocol of this host, or dropped, with the reasons
 /// that occur most. (As in Linux, a packet counts as forwarded before it is queued for a device; if
-/// the queue is full, it counts as dropped, too.) Ctrl-C (or SIGTERM) ends it with a summary.
+/// the queue is full, it counts as dropped, too.) Ctrl-C (or SIGTERM) ends it with a summary. The
+/// exit status is 1 if a device was given up on the way.
 #[derive(Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct RunArgs {
@@ -60,6 +62,7 @@ pub(crate) struct RunArgs {
     /// Each has the keys `event` ("second" or "summary"), `seconds` (how long it was), `packets`,
     /// `bytes`, `forwarded`, `delivered`, `dropped`, `drops` (by reason), and for generated
     /// traffic `traffic` (what the hosts at the far ends sent, and what they and the sockets got).
+    /// The summary has `failures`: why a device was given up, by its name.
     #[arg(long)]
     json: bool,
 }
@@ -93,9 +96,13 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let followed = introduced.and_then(|()| follow(&daemon, &mut status, &signals, args.duration));
     match followed {
         // Nobody reads any more: as good an end as Ctrl-C.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
-        followed => Ok(followed.map(|()| ExitCode::SUCCESS)?),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        followed => followed?,
     }
+    Ok(match daemon.failures().as_slice() {
+        [] => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    })
 }
 
 /// There is no command that would be at the other end.
@@ -119,7 +126,7 @@ fn follow(
     let start = Instant::now();
     let end = duration.and_then(|duration| start.checked_add(duration));
     let (mut last, mut last_totals) = (start, None);
-    let mut failed = BTreeSet::new();
+    let mut failures = BTreeMap::new();
     loop {
         let next = last + INTERVAL;
         let until = end.map_or(next, |end| end.min(next));
@@ -130,17 +137,27 @@ fn follow(
         }
         let (now, totals) = (Instant::now(), daemon.totals());
         status.line(&totals.since(last_totals.as_ref(), now - last))?;
-        for (name, error) in daemon.failures() {
-            if failed.insert(name.clone()) {
-                eprintln!("forebay: {name} is down: {error}");
-            }
-        }
+        warn_of_new(daemon.failures(), &mut failures);
         (last, last_totals) = (next.max(now - INTERVAL / 2), Some(totals));
     }
     let took = start.elapsed();
     daemon.settle();
-    status.summary(&daemon.totals().since(None, took))
+    warn_of_new(daemon.failures(), &mut failures);
+    status.summary(&daemon.totals().since(None, took), &failures)
 }
+
+/// Says of each device once that it was given up.
+fn warn_of_new(now: Vec<(String, String)>, known: &mut Failures) {
+    for (name, error) in now {
+        if let Entry::Vacant(unknown) = known.entry(name) {
+            super::warn(format_args!("{} is down: {error}", unknown.key()));
+            unknown.insert(error);
+        }
+    }
+}
+
+/// Devices that were given up, by name, and why.
+type Failures = BTreeMap<String, String>;
 
 /// Where the lines go, and what they look like.
 struct Status {
@@ -156,6 +173,8 @@ struct Event<'r> {
     event: &'static str,
     #[serde(flatten)]
     report: &'r Report,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failures: Option<&'r Failures>,
 }
 
 impl Status {
@@ -203,7 +222,7 @@ impl Status {
 
     fn line(&mut self, report: &Report) -> io::Result<()> {
         if self.json {
-            return self.event("second", report);
+            return self.event("second", report, None);
         }
         let is_page = self.repeats_heading && self.lines.is_multiple_of(PAGE);
         if self.lines == 0 || is_page {
@@ -228,9 +247,9 @@ impl Status {
         self.out.flush()
     }
 
-    fn summary(&mut self, report: &Report) -> io::Result<()> {
+    fn summary(&mut self, report: &Report, failures: &Failures) -> io::Result<()> {
         if self.json {
-            return self.event("summary", report);
+            return self.event("summary", report, Some(failures));
         }
         let out = &mut self.out;
         writeln!(out)?;
@@ -268,11 +287,23 @@ impl Status {
                 writeln!(out, "{:>14} {what}", grouped(count))?;
             }
         }
+        for (name, error) in failures {
+            writeln!(out, "The device {name} was given up: {error}")?;
+        }
         out.flush()
     }
 
-    fn event(&mut self, event: &'static str, report: &Report) -> io::Result<()> {
-        let line = serde_json::to_string(&Event { event, report })?;
+    fn event(
+        &mut self,
+        event: &'static str,
+        report: &Report,
+        failures: Option<&Failures>,
+    ) -> io::Result<()> {
+        let line = serde_json::to_string(&Event {
+            event,
+            report,
+            failures,
+        })?;
         writeln!(self.out, "{line}")?;
         self.out.flush()
     }

@@ -267,7 +267,9 @@ impl Sink<'_> {
         let all = self.args.calls().len() * self.args.repeat as usize;
         if self.runs < all {
             let made = self.runs;
-            eprintln!("forebay: nothing came any more{reason}; {made} of {all} runs were made");
+            super::warn(format_args!(
+                "nothing came any more{reason}; {made} of {all} runs were made"
+            ));
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -1,8 +1,7 @@
 //! `forebay sysctl`, in the manner of sysctl(8).
 
 use std::fmt::Write as _;
-use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -11,6 +10,7 @@ use serde_json::{Map, Value};
 use super::asking::{self, Asking, CommandError};
 use crate::control::client::{Client, ClientError};
 use crate::control::protocol::{Errno, Failure, Request};
+use crate::text_file;
 
 /// Read and change a running stack's knobs.
 ///
@@ -225,11 +225,8 @@ fn text(args: &SysctlArgs, read: &[(String, String)]) -> String {
 
 fn read_file(name: &str) -> Result<String, CommandError> {
     let text = match name {
-        "-" => {
-            let mut text = String::new();
-            io::stdin().read_to_string(&mut text).map(|_| text)
-        }
-        path => fs::read_to_string(path),
+        "-" => text_file::read_from(io::stdin()),
+        path => text_file::read(path),
     };
     text.map_err(|error| CommandError::Usage(format!("can't read {name}: {error}")))
 }

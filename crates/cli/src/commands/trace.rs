@@ -92,10 +92,10 @@ pub(crate) fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
     }
     asking::print(&text)?;
     if let Some(fault) = capture.fault {
-        eprintln!(
-            "forebay: {}: {fault}; what precedes was played",
+        super::warn(format_args!(
+            "{}: {fault}; what precedes was played",
             args.file.display()
-        );
+        ));
     }
     Ok(ExitCode::SUCCESS)
 }

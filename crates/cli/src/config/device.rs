@@ -59,9 +59,9 @@ pub(crate) struct Wire {
 #[derive(Debug)]
 pub(crate) struct Pcap {
     /// Packets that come in.
-    pub(crate) read: Option<PathBuf>,
+    pub(crate) read: Option<Spanned<PathBuf>>,
     /// Where packets that go out are written.
-    pub(crate) write: Option<PathBuf>,
+    pub(crate) write: Option<Spanned<PathBuf>>,
     /// How fast the capture is played.
     pub(crate) speed: Speed,
     /// Whether it begins again at its end.
@@ -125,7 +125,20 @@ impl Device {
             },
         };
         table.finish()?;
+        device.check_name()?;
         Ok(device)
+    }
+
+    /// The kernel takes a `%d` in the name of a device for a number that it chooses: the device
+    /// would have another name there than here.
+    fn check_name(&self) -> Result<(), Problem> {
+        let is_in_the_kernel = matches!(self.kind, Kind::Tun(_) | Kind::Exec(_));
+        if is_in_the_kernel && self.name.get_ref().contains('%') {
+            let expected = "a name without '%', in which the kernel would put a number";
+            let found = format!("{:?}", self.name.get_ref());
+            return Err(Problem::expected(self.name.span(), &found, expected).of_key("name"));
+        }
+        Ok(())
     }
 }
 

@@ -10,7 +10,6 @@ mod tests;
 mod traffic;
 mod units;
 
-use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -19,6 +18,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::control::is_stack_name;
+use crate::text_file;
 pub(crate) use device::{Device, Impair, Kind, Pcap, Speed, Tun};
 pub(crate) use problem::{ConfigError, Problem, Source};
 pub(crate) use reader::suggestion;
@@ -92,7 +92,7 @@ impl Config {
     /// Reads a file.
     pub(crate) fn load(path: &Path) -> anyhow::Result<Self> {
         let cannot = || format!("cannot read the configuration {}", path.display());
-        let text = fs::read_to_string(path).with_context(cannot)?;
+        let text = text_file::read(path).with_context(cannot)?;
         Ok(Self::parse(&path.display().to_string(), text)?)
     }
 

@@ -7,7 +7,7 @@ use forebay::fib::{RouteKind, TableId};
 use toml::Spanned;
 
 use super::problem::Problem;
-use super::reader::{Read, Table, Value, text, unexpected};
+use super::reader::{Read, Table, Value, number, text, unexpected};
 use super::units::Net;
 
 /// A route.
@@ -80,7 +80,7 @@ impl Route {
                 .word("type", ROUTE_KINDS)?
                 .unwrap_or(RouteKind::Unicast),
             src: table.optional("src")?,
-            mtu: table.number("mtu", 68..=65_535)?,
+            mtu: path_mtu(&mut table)?,
             onlink: table.optional("onlink")?.unwrap_or(false),
         };
         table.finish()?;
@@ -97,6 +97,21 @@ impl Route {
             return Err(Problem::new(route.span, what));
         }
         Ok(route)
+    }
+}
+
+/// As `ip route` has it, 0 leaves the MTU to the device.
+fn path_mtu(table: &mut Table<'_, '_>) -> Result<Option<u32>, Problem> {
+    let Some(value) = table.value("mtu") else {
+        return Ok(None);
+    };
+    match number(value, &(0..=65_535)) {
+        Ok(0) => Ok(None),
+        Ok(mtu @ 68..) => Ok(Some(mtu)),
+        _ => {
+            let expected = "a whole number from 68 to 65535, or 0";
+            Err(unexpected(value, expected).of_key("mtu"))
+        }
     }
 }
 
@@ -184,12 +199,16 @@ fn network_at(
 
 impl Read for TableId {
     fn read(value: &Value<'_>) -> Result<Self, Problem> {
-        let expected = "a table: \"main\", \"local\", \"default\" or a number from 1 to 4294967295";
+        let expected = "a table: \"main\", \"local\", \"default\" or a number up to 4294967295";
         let word = match value.get_ref().as_integer() {
             Some(integer) => integer.as_str(),
             None => value.get_ref().as_str().unwrap_or_default(),
         };
-        let table = word.parse().ok().filter(|table| *table != Self(0));
-        table.ok_or_else(|| unexpected(value, expected))
+        match word.parse() {
+            // RT_TABLE_UNSPEC: none in particular.
+            Ok(Self(0)) => Ok(Self::MAIN),
+            Ok(table) => Ok(table),
+            Err(_) => Err(unexpected(value, expected)),
+        }
     }
 }

@@ -32,6 +32,7 @@ fn good_configurations_are_carried_out() {
              [[route]]\nto = \"default\"\nvia = \"10.0.0.2\"\nmetric = 5\nsrc = \"10.0.0.1\"\n\
              [[route]]\nto = \"10.7.0.0/16\"\ndev = \"w0\"\nmtu = 1280\n\
              [[route]]\nto = \"10.8.0.0/16\"\ntype = \"blackhole\"\ntable = 100\n\
+             [[route]]\nto = \"10.9.0.0/16\"\ndev = \"w0\"\nmtu = 0\ntable = 0\n\
              [[route]]\nto = \"0.0.0.0/0\"\ntype = \"local\"\ntable = 101\n\
              [[route]]\nto = \"::/0\"\ntype = \"unreachable\"\n\
              [[rule]]\nfrom = \"10.1.0.0/16\"\niif = \"w0\"\ntable = 100\npriority = 10\n\
@@ -147,6 +148,14 @@ fn bad_configurations_are_refused_with_their_place() {
             "[[device]]\nname = \"t\"\nkind = \"tun\"\nqueues = 257\n".to_owned(),
             "4:10: `queues`: found 257, expected a whole number from 1 to 256",
         ),
+        (
+            "[[device]]\nname = \"tun%d\"\nkind = \"tun\"\n".to_owned(),
+            "2:8: `name`: found \"tun%d\", expected a name without '%'",
+        ),
+        (
+            "[[device]]\nname = \"a%\"\nkind = \"exec\"\n".to_owned(),
+            "2:8: `name`: found \"a%\", expected a name without '%'",
+        ),
         // devices together
         (wire("") + WIRE, "5:8: a second device called w0"),
         (
@@ -210,6 +219,14 @@ fn bad_configurations_are_refused_with_their_place() {
         (
             "[[route]]\nto = \"10.0.0.0/8\"\ntype = \"blackhole\"\ntable = \"mine\"\n".to_owned(),
             "4:9: `table`: found \"mine\", expected a table",
+        ),
+        (
+            "[[route]]\nto = \"10.0.0.0/8\"\nmtu = 67\n".to_owned(),
+            "3:7: `mtu`: found 67, expected a whole number from 68 to 65535, or 0",
+        ),
+        (
+            "[[route]]\nto = \"10.0.0.0/8\"\nmtu = 65536\n".to_owned(),
+            "3:7: `mtu`: found 65536, expected a whole number from 68 to 65535, or 0",
         ),
         // rules
         (

@@ -71,7 +71,7 @@ impl Client {
     pub(crate) fn connect(stack: Option<&str>) -> Result<Self, ClientError> {
         let named = stack
             .map(str::to_owned)
-            .or_else(|| std::env::var(STACK).ok());
+            .or_else(|| std::env::var(STACK).ok().filter(|name| !name.is_empty()));
         Self::connect_in(&RuntimeDir::path_for_this_user(), named.as_deref())
     }
 

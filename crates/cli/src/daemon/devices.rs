@@ -4,13 +4,16 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io;
 use std::num::NonZeroU64;
+use std::path::PathBuf;
 
 use forebay::device::Device;
 use forebay::device::impair::{ImpairConfig, Impaired, Impairment};
-use forebay::device::pcap::{Pace, PcapConfig, PcapDevice};
+use forebay::device::pcap::{Pace, PcapConfig, PcapDevice, PcapOpenError};
 use forebay::device::port::{Port, PortConfig, PortDevice, port};
 use forebay::device::tun::{TunConfig, TunDevice};
 use forebay::netif::Netlink;
+
+use toml::Spanned;
 
 use super::late_tun::{LateTun, Plug};
 use crate::config::{self, Impair, Kind, Pcap, Problem, Speed};
@@ -135,10 +138,14 @@ fn set_up_peer(name: &str, tun: &config::Tun, mtu: u32) -> io::Result<()> {
     Ok(())
 }
 
+fn path(file: &Option<Spanned<PathBuf>>) -> Option<PathBuf> {
+    file.as_ref().map(|path| path.get_ref().clone())
+}
+
 fn open_pcap(device: &config::Device, pcap: &Pcap, mtu: u32) -> Result<PcapDevice, Problem> {
     let config = PcapConfig {
-        input: pcap.read.clone(),
-        output: pcap.write.clone(),
+        input: path(&pcap.read),
+        output: path(&pcap.write),
         pace: match pcap.speed {
             Speed::Times(speed) => Pace::Recorded { speed },
             Speed::Max => Pace::Unpaced,
@@ -146,7 +153,16 @@ fn open_pcap(device: &config::Device, pcap: &Pcap, mtu: u32) -> Result<PcapDevic
         passes: if pcap.repeat { None } else { Some(1) },
         mtu,
     };
-    PcapDevice::open(&config).map_err(|error| cannot_open(device, error))
+    PcapDevice::open(&config).map_err(|error| {
+        let (key, file) = match &error {
+            PcapOpenError::Input(_) => ("read", &pcap.read),
+            PcapOpenError::Output(_) => ("write", &pcap.write),
+            _ => return cannot_open(device, error),
+        };
+        let span = file.as_ref().map(Spanned::span);
+        let what = format!("`{key}`: cannot open {}: {error}", device.name.get_ref());
+        Problem::new(span.unwrap_or(device.name.span()), what)
+    })
 }
 
 fn cannot_open(device: &config::Device, error: impl Display) -> Problem {

@@ -1,5 +1,6 @@
 //! A running stack, made from a [`Config`].
 
+mod captures;
 mod devices;
 mod late_tun;
 mod report;

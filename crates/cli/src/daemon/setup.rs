@@ -9,6 +9,7 @@ use forebay::fib::{self, Address, Fib, Prefix, RouteKind};
 use forebay::interface::LOOPBACK;
 use forebay::sysctl::{self, SysctlError};
 
+use super::captures;
 use super::devices::Devices;
 use super::services::{self, Bound};
 use crate::config::{Config, Net, Problem, Route, Rule, RuleAction, Sysctl, suggestion};
@@ -49,7 +50,7 @@ pub(super) fn set_up(
     knobs: &[Knob],
     devices: &mut Devices,
 ) -> anyhow::Result<Vec<Bound>> {
-    let services = configure(stack, config, devices);
+    let services = captures::check(config).and_then(|()| configure(stack, config, devices));
     let services = services.map_err(|problem| config.source.explain(problem))?;
     knobs.iter().try_for_each(|knob| knob.set(stack))?;
     Ok(services)

@@ -206,7 +206,10 @@ mod tests {
                     assert_eq!(received.end, end);
                     assert_eq!(received.amount.packets, coming);
                     assert_eq!(received.amount.bytes, 18 * coming);
-                    assert_eq!(received.empty > 0, dontwait && end == End::Silence);
+                    // What comes in full may still have been on its way at the first look.
+                    if end == End::Silence || !dontwait {
+                        assert_eq!(received.empty > 0, dontwait);
+                    }
                 }
             }
         }

@@ -306,7 +306,9 @@ fn table_or_all(words: &mut Words) -> Result<Option<u32>, String> {
         *words = ahead;
         return Ok(None);
     }
-    words.table("table").map(Some)
+    // RT_TABLE_UNSPEC is all of them, too.
+    let table = words.table("table")?;
+    Ok(Some(table).filter(|table| *table != 0))
 }
 
 fn kind(word: &str) -> Result<String, String> {

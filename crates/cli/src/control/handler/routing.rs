@@ -68,8 +68,9 @@ impl<A: WireAddress> Routing for FamilyRouting<'_, A> {
     fn routes(&self, table: Option<u32>) -> Vec<Route> {
         let names = InterfaceNames::of(self.stack);
         let tables = match table {
+            // RT_TABLE_UNSPEC
+            None | Some(0) => self.fib.tables(),
             Some(table) => vec![TableId(table)],
-            None => self.fib.tables(),
         };
         let list = |table| {
             self.fib
@@ -84,7 +85,7 @@ impl<A: WireAddress> Routing for FamilyRouting<'_, A> {
     }
 
     fn add_route(&self, route: &Route, conflict: Conflict) -> Result<()> {
-        let table = TableId(route.table);
+        let table = table_id(route.table);
         let route = self.read_route(route)?;
         match conflict {
             Conflict::Refuse => self.fib.add(table, route)?,
@@ -105,7 +106,7 @@ impl<A: WireAddress> Routing for FamilyRouting<'_, A> {
             scope: selector.scope.as_deref().map(str::parse).transpose()?,
             protocol: selector.protocol.map(Protocol),
         };
-        self.fib.delete(TableId(selector.table), &what)?;
+        self.fib.delete(table_id(selector.table), &what)?;
         Ok(())
     }
 
@@ -173,7 +174,7 @@ impl<A: WireAddress> FamilyRouting<'_, A> {
             pref_src: route.src.map(address).transpose()?,
             scope,
             protocol: Protocol(route.protocol),
-            mtu: route.mtu,
+            mtu: path_mtu(route.mtu)?,
             onlink: route.onlink,
             ..usual
         })
@@ -244,9 +245,30 @@ fn address<A: WireAddress>(addr: IpAddr) -> Result<A> {
     A::from_ip(addr).ok_or_else(|| Failure::new(Errno::Inval, what()))
 }
 
+/// The table of this number; none in particular, RT_TABLE_UNSPEC, means main.
+fn table_id(number: u32) -> TableId {
+    match number {
+        0 => TableId::MAIN,
+        number => TableId(number),
+    }
+}
+
+/// The MTU of a path. As in Linux, 0 is that of the device; what is below the least that IPv4
+/// knows (RFC 791 section 3.2), or above the longest packet, is a slip.
+fn path_mtu(mtu: Option<u32>) -> Result<Option<u32>> {
+    match mtu {
+        None | Some(0) => Ok(None),
+        Some(68..=65_535) => Ok(mtu),
+        Some(mtu) => {
+            let what = format!("{mtu} is no MTU of a path: 68 to 65535, or 0 for the device's");
+            Err(Failure::new(Errno::Inval, what))
+        }
+    }
+}
+
 fn action(action: RuleAction) -> fib::RuleAction {
     match action {
-        RuleAction::Lookup(table) => fib::RuleAction::Lookup(TableId(table)),
+        RuleAction::Lookup(table) => fib::RuleAction::Lookup(table_id(table)),
         RuleAction::Blackhole => fib::RuleAction::Blackhole,
         RuleAction::Unreachable => fib::RuleAction::Unreachable,
         RuleAction::Prohibit => fib::RuleAction::Prohibit,

@@ -103,6 +103,72 @@ fn assert_refused(reply: Reply, errno: Errno, advice: &str) {
 }
 
 #[test]
+fn a_paths_mtu_is_none_or_one_that_packets_can_have() {
+    let stack = stack();
+    for (addr, len, via) in [("10.7.0.0", 16, "10.9.0.2"), ("fd77::", 16, "fd09::2")] {
+        let with = |mtu| Route {
+            mtu: Some(mtu),
+            ..route(addr, len, via)
+        };
+        for mtu in [1, 67, 65_536, u32::MAX] {
+            assert_refused(add(&stack, with(mtu)), Errno::Inval, "68 to 65535");
+        }
+        for (mtu, stored) in [(0, None), (68, Some(68)), (65_535, Some(65_535))] {
+            let replaced = Request::AddRoute {
+                route: with(mtu),
+                conflict: Conflict::Replace,
+            };
+            assert_eq!(handle(&stack, "run", replaced), Reply::Done);
+            let listed = routes(&stack, Family::of(ip(addr)));
+            let listed = listed
+                .iter()
+                .find(|route| route.prefix == network(addr, len));
+            assert_eq!(listed.expect("the route").mtu, stored);
+        }
+    }
+}
+
+#[test]
+fn table_0_is_main() {
+    let stack = stack();
+    let unspecified = Route {
+        table: 0,
+        ..route("10.7.0.0", 16, "10.9.0.2")
+    };
+    assert_eq!(add(&stack, unspecified), Reply::Done);
+    let is_there = || {
+        let mut listed = routes(&stack, Family::Inet).into_iter();
+        listed.any(|route| route.prefix == network("10.7.0.0", 16))
+    };
+    assert!(is_there());
+    let delete = Request::DeleteRoute(RouteSelector {
+        table: 0,
+        ..selector("10.7.0.0", 16)
+    });
+    assert_eq!(handle(&stack, "run", delete), Reply::Done);
+    assert!(!is_there());
+
+    let rule = RuleSelector {
+        family: Family::Inet,
+        priority: Some(5),
+        from: None,
+        to: None,
+        iif: None,
+        action: Some(RuleAction::Lookup(0)),
+    };
+    assert_eq!(handle(&stack, "run", Request::AddRule(rule)), Reply::Done);
+    let family = Family::Inet;
+    let Reply::Rules(rules) = handle(&stack, "run", Request::Rules { family }) else {
+        panic!("no rules");
+    };
+    let added = rules
+        .iter()
+        .find(|rule| rule.priority == 5)
+        .expect("the rule");
+    assert_eq!(added.action, RuleAction::Lookup(254));
+}
+
+#[test]
 fn routes_are_added_listed_and_deleted_in_both_families() {
     let stack = stack();
     for (family, addr, len, via) in [

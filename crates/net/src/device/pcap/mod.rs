@@ -33,5 +33,5 @@ mod writer;
 
 pub use link::{LinkType, NotIp, strip_link_header};
 pub use reader::{CaptureError, CaptureReader, Record};
-pub use replay::{Pace, PcapConfig, PcapDevice};
+pub use replay::{Pace, PcapConfig, PcapDevice, PcapOpenError};
 pub use writer::{CaptureFormat, CaptureWriter};

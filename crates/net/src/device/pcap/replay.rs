@@ -1,7 +1,8 @@
 //! A capture played into the stack, and what the stack sends captured.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufWriter};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -53,6 +54,19 @@ pub enum Pace {
     },
 }
 
+/// Why a [`PcapDevice`] can't be opened: which of its files is to blame.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PcapOpenError {
+    /// The capture to play can't be read, is none, or is no regular file.
+    #[error(transparent)]
+    Input(CaptureError),
+    /// The file to write can't be made, would have the device wait for who reads it, or is the
+    /// input.
+    #[error(transparent)]
+    Output(io::Error),
+}
+
 /// A device whose other side are two files: one is played into the stack, the other captures what
 /// the stack sends (link type raw IP, nanoseconds, timestamps that go on from the input's first).
 ///
@@ -74,16 +88,19 @@ impl PcapDevice {
     ///
     /// # Errors
     ///
-    /// What opening says, and that the input is no capture.
-    pub fn open(config: &PcapConfig) -> Result<Self, CaptureError> {
-        let player = match &config.input {
-            Some(path) => Some(Player::open(path, config.pace, config.passes)?),
-            None => None,
-        };
-        let recorder = match &config.output {
-            Some(path) => Some(create(path)?),
-            None => None,
-        };
+    /// What opening says; that the input is no capture or no regular file, or that the output is
+    /// the input or a pipe: a device must never wait.
+    pub fn open(config: &PcapConfig) -> Result<Self, PcapOpenError> {
+        let player = config.input.as_ref().map(|path| {
+            refuse_irregular(path)?;
+            Player::open(path, config.pace, config.passes)
+        });
+        let player = player.transpose().map_err(PcapOpenError::Input)?;
+        let recorder = config.output.as_ref().map(|path| {
+            refuse_to_overwrite(path, config.input.as_deref())?;
+            create(path)
+        });
+        let recorder = recorder.transpose().map_err(PcapOpenError::Output)?;
         let epoch = match &player {
             Some(player) => player.first_timestamp,
             None => nanos(
@@ -160,6 +177,7 @@ impl Device for PcapDevice {
         cache: &mut PacketCache,
     ) -> io::Result<()> {
         let timestamp = self.epoch.saturating_add(nanos(self.since_start(now)));
+        let is_idle = packets.is_empty();
         while let Some(packet) = packets.pop() {
             let written = match &mut self.recorder {
                 Some(recorder) => recorder.write_packet(timestamp, &packet),
@@ -169,7 +187,11 @@ impl Device for PcapDevice {
             cache.free(packet);
             written?;
         }
-        Ok(())
+        match &mut self.recorder {
+            // Once for all of them; a full disk must show now, as nobody hears of it at the end.
+            Some(recorder) if !is_idle => recorder.flush(),
+            _ => Ok(()),
+        }
     }
 
     fn next_event(&self) -> Option<Instant> {
@@ -180,6 +202,34 @@ impl Device for PcapDevice {
     fn stats(&self) -> DeviceStats {
         self.stats
     }
+}
+
+/// Opening a FIFO waits for a writer, and no signal ends that.
+fn refuse_irregular(path: &Path) -> Result<(), CaptureError> {
+    if fs::metadata(path)?.is_file() {
+        return Ok(());
+    }
+    let what = "it is no regular file";
+    Err(io::Error::new(io::ErrorKind::InvalidInput, what).into())
+}
+
+/// Creating a file empties the one that is there.
+fn refuse_to_overwrite(path: &Path, input: Option<&Path>) -> io::Result<()> {
+    let refused = |what| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+    // What can't be looked at is for creating to complain about.
+    let Ok(there) = fs::metadata(path) else {
+        return Ok(());
+    };
+    let kind = there.file_type();
+    if kind.is_fifo() || kind.is_socket() || kind.is_block_device() {
+        return refused("it is no regular file");
+    }
+    let input = input.map(fs::metadata).transpose()?;
+    let is_input = |input: fs::Metadata| (input.dev(), input.ino()) == (there.dev(), there.ino());
+    if input.is_some_and(is_input) {
+        return refused("it is the file that is read");
+    }
+    Ok(())
 }
 
 fn create(path: &Path) -> io::Result<CaptureWriter<BufWriter<File>>> {

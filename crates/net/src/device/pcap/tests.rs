@@ -541,3 +541,34 @@ fn a_cut_capture_ends_and_a_corrupt_one_fails() {
     );
     assert_eq!(receive(&mut device, &mut cache, Instant::ZERO), []);
 }
+
+#[test]
+fn a_device_never_waits_for_a_file_nor_empties_its_input() {
+    let input = capture("kept.pcap");
+    let before = fs::read(&input.0).expect("read");
+    let fifo = TempFile::new("fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo.0, rustix::fs::Mode::RWXU).expect("a FIFO");
+    let link = TempFile::new("link.pcap");
+    fs::hard_link(&input.0, &link.0).expect("link");
+    let output = TempFile::new("unmade.pcap");
+    let open = |input: &PathBuf, output: &PathBuf| {
+        let config = PcapConfig {
+            input: Some(input.clone()),
+            output: Some(output.clone()),
+            ..PcapConfig::default()
+        };
+        PcapDevice::open(&config).map(drop)
+    };
+    for input in [fifo.0.clone(), env::temp_dir(), "/dev/zero".into()] {
+        let refused = open(&input, &output.0);
+        assert!(matches!(refused, Err(PcapOpenError::Input(_))), "{input:?}");
+    }
+    for output in [&fifo.0, &env::temp_dir(), &input.0, &link.0] {
+        let refused = open(&input.0, output);
+        assert!(
+            matches!(refused, Err(PcapOpenError::Output(_))),
+            "{output:?}"
+        );
+    }
+    assert_eq!(fs::read(&input.0).expect("read"), before);
+}

@@ -204,6 +204,7 @@ fn lists_main_of_ipv4_or_what_is_asked_for() {
         assert_eq!(filter(line), main, "{line:?}");
     }
     assert_eq!(filter("show table all"), Filter::default());
+    assert_eq!(filter("show table 0"), Filter::default());
     assert_eq!(filter("show fd00::/8").family, Some(Family::Inet6));
     let by_dev = Filter {
         dev: Some("tun0".to_owned()),
