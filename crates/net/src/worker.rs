@@ -105,16 +105,19 @@ impl Drop for Worker {
 
 fn run(shared: &Shared, alarm: &Alarm) -> io::Result<()> {
     let mut driver = shared.driver();
-    while !alarm.stop.load(Ordering::Acquire) {
-        // Forgotten before the look-around, so that what comes during it wakes again.
+    loop {
+        // Forgotten before the look-around, the wish to stop included, so that what comes during it
+        // wakes again.
         alarm.event.drain()?;
+        if alarm.stop.load(Ordering::Acquire) {
+            return Ok(());
+        }
         shared.obey(&mut driver);
         let turn = driver.turn(&shared.stack, shared.clock.now());
         if !turn.busy {
             sleep(shared, &driver, alarm, &turn)?;
         }
     }
-    Ok(())
 }
 
 /// Until a device has packets, a socket has sent, or a deadline has come.
@@ -124,4 +127,26 @@ fn sleep(shared: &Shared, driver: &Driver, alarm: &Alarm, turn: &Turn) -> io::Re
     driver.fds(&mut fds);
     poll::wait(&fds, timeout)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_stops_whenever_it_is_told_to() {
+        let stack = Stack::builder()
+            .buffers(64)
+            .seed([1, 2])
+            .build()
+            .expect("a stack");
+        for turn in 0..2_000_u32 {
+            let worker = stack.spawn_worker().expect("a worker");
+            // Somewhere between its first look-around and its sleep.
+            for _ in 0..turn % 64 * 32 {
+                std::hint::spin_loop();
+            }
+            worker.stop().expect("no fault");
+        }
+    }
 }
