@@ -4,6 +4,8 @@ use std::net::IpAddr;
 
 use forebay_stack::counters::Counter;
 use forebay_stack::drop::DropReason;
+use forebay_stack::packet::IpVersion;
+use forebay_stack::transmit::SendError;
 use forebay_stack::wire::{icmp, protocol};
 use forebay_tests::{Rig, V4, V6, packets};
 
@@ -206,4 +208,19 @@ fn a_packet_for_the_same_link_is_redirected_and_forwarded() {
         (protocol::ICMP, (icmp::v4::REDIRECT, 1))
     );
     assert_eq!(packets::parse(&output[1]).dst, neighbour);
+}
+
+#[test]
+fn a_broadcast_of_our_own_needs_leave_and_is_counted() {
+    let mut rig = Rig::new();
+    let id = rig.stack.udp_open(IpVersion::V4).expect("a socket");
+    let to = Some("10.0.0.255:9".parse().expect("an address and port"));
+    let refused = rig.stack.udp_send(rig.now(), id, b"all", to);
+    assert_eq!(refused, Err(SendError::AccessDenied.into()));
+    rig.stack.udp_set_broadcast(id, true).expect("it is open");
+    rig.stack
+        .udp_send(rig.now(), id, b"all", to)
+        .expect("allowed");
+    assert_eq!(rig.output("tun0").len(), 1);
+    assert_eq!(rig.count(Counter::IpExtOutBcastPkts), 1);
 }

@@ -147,8 +147,6 @@ reasons! {
     /// No connection and no listener takes the segment.
     TcpNoSocket, [], [];
 
-    /// No route for a packet of our own.
-    IpOutNoRoutes, [IpOutNoRoutes], [Ip6OutNoRoutes];
     /// The interface is down or gone.
     DevReady, [IpOutDiscards], [Ip6OutDiscards];
     /// The interface's transmit queue is full.
@@ -157,6 +155,4 @@ reasons! {
     NoBuffer, [IpInDiscards], [Ip6InDiscards];
     /// A frame that the device could not have meant: segmentation or checksum offsets outside it.
     DevHdr, [], [];
-    /// The device refused the packet.
-    DevTx, [], [];
 }

@@ -52,7 +52,7 @@ pub struct Meta {
     pub is_fragment: bool,
     /// Whether IPv4 options are present.
     pub has_options: bool,
-    /// Whether the sender was chosen by this host: the packet was sent by one of our own sockets.
+    /// Whether this host sent the packet itself, so that on the loopback it has arrived.
     pub from_host: bool,
     /// How far the transport checksum is known to be right.
     pub checksum: ChecksumState,
@@ -68,17 +68,6 @@ impl Meta {
             ChecksumState::Partial { start, .. } => start,
             _ => self.l4_offset,
         })
-    }
-
-    /// Forgets what was parsed and decided, when the bytes change under it: after reassembly,
-    /// decapsulation or rewriting, a packet must not keep the socket or the route of what it was.
-    pub fn orphan(&mut self) {
-        *self = Self {
-            iif: self.iif,
-            checksum: self.checksum,
-            from_host: self.from_host,
-            ..Self::default()
-        };
     }
 }
 

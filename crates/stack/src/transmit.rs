@@ -182,6 +182,10 @@ pub(crate) fn send<F: Family>(
     if F::is_multicast(route.dst) {
         cx.core.count(F::MIB.out_mcast_pkts);
     }
+    if route.kind == RouteKind::Broadcast {
+        // IPv6 has none.
+        cx.core.count(Counter::IpExtOutBcastPkts);
+    }
     if fits {
         dispatch(cx, packet, route);
         return Ok(());
