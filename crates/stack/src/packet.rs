@@ -10,6 +10,7 @@ use crate::drop::DropReason;
 use crate::fib::NextHopIndex;
 pub use crate::ip::icmp::IcmpError;
 use crate::socket::SocketId;
+use crate::time::Instant;
 
 /// A packet on its way through the stack. Its bytes start at the IP header.
 pub type Packet = Buf<Meta>;
@@ -58,6 +59,8 @@ pub struct Meta {
     pub checksum: ChecksumState,
     /// Segmentation: set if the packet stands for several.
     pub gso: Option<Gso>,
+    /// When a datagram came in.
+    pub timestamp: Instant,
 }
 
 impl Meta {

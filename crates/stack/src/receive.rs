@@ -143,6 +143,7 @@ fn receive_batch(
     for packet in batch.drain(..) {
         act(cx, packet);
     }
+    udp::flush(cx);
     observer.after(Stage::Act, &batch);
 
     cx.core.give_back_batch(batch);
@@ -169,21 +170,28 @@ fn demux_early(cx: &mut Context<'_>, batch: &mut [Packet]) {
                 tcp
             })
     };
+    let mut hashes = [0; MAX_BATCH];
     let mut candidates = 0;
-    for packet in batch.iter_mut().filter(|packet| is_candidate(packet)) {
+    let places = hashes.iter_mut();
+    for (packet, hash) in batch
+        .iter()
+        .filter(|packet| is_candidate(packet))
+        .zip(places)
+    {
         candidates += 1;
-        match packet.version {
+        *hash = match packet.version {
             IpVersion::V4 => early::prefetch::<V4>(cx, packet),
             IpVersion::V6 => early::prefetch::<V6>(cx, packet),
-        }
+        };
     }
     if candidates == 0 {
         return;
     }
-    for packet in batch.iter_mut().filter(|packet| is_candidate(packet)) {
+    let waiting = batch.iter_mut().filter(|packet| is_candidate(packet));
+    for (packet, hash) in waiting.zip(hashes) {
         match packet.version {
-            IpVersion::V4 => early::look::<V4>(cx, packet),
-            IpVersion::V6 => early::look::<V6>(cx, packet),
+            IpVersion::V4 => early::look::<V4>(cx, packet, hash),
+            IpVersion::V6 => early::look::<V6>(cx, packet, hash),
         }
     }
 }

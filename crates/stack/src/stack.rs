@@ -109,13 +109,16 @@ impl Stack {
     pub fn new(config: &StackConfig) -> Self {
         let domain = Domain::new();
         let socket_memory = config.buffers.saturating_sub(config.reserve) * STRIDE;
+        let demux = Demux::new(&domain, config.seed, socket_memory);
+        let mut sysctls = Sysctls::default();
+        sysctls.set_udp_mem(demux.memory().pages());
         let stack = Self {
             pool: PacketPool::new(config.buffers),
-            sysctls: Rcu::new(&domain, Sysctls::default()),
+            sysctls: Rcu::new(&domain, sysctls),
             interfaces: Rcu::new(&domain, Interfaces::default()),
             fib4: Fib::new(&domain),
             fib6: Fib::new(&domain),
-            demux: Demux::new(&domain, config.seed, socket_memory),
+            demux,
             reassembly4: Reassembler::new(config.seed),
             reassembly6: Reassembler::new(config.seed),
             icmp_limiter: RateLimiter::new(config.seed),
@@ -148,7 +151,12 @@ impl Stack {
     /// A core for a worker.
     pub fn core(&self) -> Core {
         let random = SecretRandom::new(self.key, self.cores.fetch_add(1, Ordering::Relaxed));
-        let local = Local::new(self.pool.cache(), self.counters.shard(), random);
+        let local = Local::new(
+            self.pool.cache(),
+            self.counters.shard(),
+            self.demux.memory().allowance(),
+            random,
+        );
         Core {
             reader: self.domain.reader(),
             local,
@@ -174,13 +182,22 @@ impl Stack {
 
     /// Runs `f` with a context of its own, for a call from an application thread.
     pub(crate) fn with_context<R>(&self, now: Instant, f: impl FnOnce(&mut Context<'_>) -> R) -> R {
+        self.with_idle_core(|core| self.with_core(core, now, f))
+    }
+
+    /// Runs `f` with what a core has for itself, for a call that looks at nothing else.
+    pub(crate) fn with_local<R>(&self, f: impl FnOnce(&mut Local) -> R) -> R {
+        self.with_idle_core(|core| f(&mut core.local))
+    }
+
+    fn with_idle_core<R>(&self, f: impl FnOnce(&mut Core) -> R) -> R {
         let idle = self
             .idle_cores
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .pop();
         let mut core = idle.unwrap_or_else(|| self.core());
-        let result = self.with_core(&mut core, now, f);
+        let result = f(&mut core);
         self.idle_cores
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

@@ -12,30 +12,31 @@ use crate::core::Context;
 use crate::counters::Counter;
 use crate::family::Family;
 use crate::packet::{Packet, Verdict};
-use crate::socket::{Mode, SocketId};
+use crate::socket::Mode;
+use crate::udp::Taker;
 
-/// Fetches what [`look`] will read.
+/// Fetches what [`look`] will read, and returns the flow's hash for it.
 #[inline]
-pub(crate) fn prefetch<F: Family>(cx: &mut Context<'_>, packet: &mut Packet) {
+pub(crate) fn prefetch<F: Family>(cx: &Context<'_>, packet: &Packet) -> u64 {
     let demux = &cx.stack.demux;
-    demux
-        .established
-        .prefetch(Flow::of_packet::<F>(packet).hash(demux.key));
+    let hash = Flow::of_packet::<F>(packet).hash(demux.key);
+    demux.established.prefetch(hash);
+    hash
 }
 
 /// Looks for the packet's socket, and with it for its route.
 ///
 /// For packets to addresses of our own whose ports are known, and only those: a fragment is looked
 /// up when it is whole, transit never.
-pub(crate) fn look<F: Family>(cx: &mut Context<'_>, packet: &mut Packet) {
+pub(crate) fn look<F: Family>(cx: &mut Context<'_>, packet: &mut Packet, hash: u64) {
     let demux = &cx.stack.demux;
     let flow = Flow::of_packet::<F>(packet);
-    let Some(hit) = demux.find_connected(&flow, flow.hash(demux.key), packet.iif) else {
+    let Some(hit) = demux.find_connected(&flow, hash, packet.iif) else {
         return;
     };
     packet.socket = Some(hit.id);
     if let Some(slot) = demux.sockets.slot(hit.id.slot) {
-        slot.prefetch();
+        slot.queue.prefetch();
     }
     let is_known = |stamp| hit.keys.input_route.load(Ordering::Relaxed) == stamp;
     if input_route::<F>(cx, packet.iif).is_some_and(is_known) {
@@ -47,21 +48,21 @@ pub(crate) fn look<F: Family>(cx: &mut Context<'_>, packet: &mut Packet) {
 }
 
 /// Remembers on the socket that a packet of the flow was delivered by the routes of this batch.
-pub(crate) fn remember_route<F: Family>(cx: &Context<'_>, id: SocketId, flow: &Flow, iif: u32) {
+pub(crate) fn remember_route<F: Family>(
+    cx: &Context<'_>,
+    taker: &Taker<'_>,
+    flow: &Flow,
+    iif: u32,
+) {
+    if taker.status.mode != Mode::Connected {
+        return;
+    }
     let Some(stamp) = input_route::<F>(cx, iif) else {
         return;
     };
-    let demux = &cx.stack.demux;
-    let Some(slot) = demux.sockets.get(id) else {
-        return;
-    };
-    let status = slot.status();
-    if status.mode != Mode::Connected {
-        return;
-    }
     // Under our guard the words of a set do not change, so the stamp goes to the right flow; should
     // the socket be leaving it, nobody reads the stamp any more.
-    let keys = slot.key_set(status.keys);
+    let keys = taker.slot.key_set(taker.status.keys);
     if keys.is(flow, iif) && keys.input_route.load(Ordering::Relaxed) != stamp {
         keys.input_route.store(stamp, Ordering::Relaxed);
     }

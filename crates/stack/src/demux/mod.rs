@@ -37,10 +37,9 @@ use self::bound::{Binding, Bound, InUse};
 use self::established::Established;
 use self::flow::{Flow, KeySet};
 use self::row::{Class, Listener};
-use crate::packet::Packet;
 use crate::siphash::Key;
-use crate::socket::{Control, Mode, Slot, SocketError, SocketId, Sockets, Status, lock};
-use crate::udp::queue::{Refusal, SocketMemory};
+use crate::socket::{Control, Mode, Slot, SocketError, SocketId, Sockets, Status};
+use crate::udp::memory::SocketMemory;
 use crate::wire::protocol;
 
 /// Everything that sockets share.
@@ -181,27 +180,9 @@ impl Demux {
             return None;
         }
         let slot = self.sockets.slot(listener.id.slot)?;
-        if !slot.takes(listener.id, flow, iif) {
-            return None;
-        }
+        slot.takes(listener.id, flow, iif)?;
         let same_family = listener.inet6 == local.is_ipv6();
         Some(u32::from(device != 0) * 4 + u32::from(same_family))
-    }
-
-    /// Puts a datagram into a socket's queue, if the socket still takes the flow's.
-    pub(crate) fn deliver(
-        &self,
-        id: SocketId,
-        flow: &Flow,
-        packet: Packet,
-    ) -> Result<(), (Packet, Refusal)> {
-        let Some(slot) = self.sockets.slot(id.slot) else {
-            return Err((packet, Refusal::Moved));
-        };
-        let iif = packet.iif;
-        let is_right = || slot.takes(id, flow, iif);
-        slot.queue
-            .push(packet, &slot.head.memory, &self.memory, is_right)
     }
 
     /// Tells the socket that is connected so of an error.
@@ -218,7 +199,7 @@ impl Demux {
     /// The socket's slot with its control lock, unless the socket is closed.
     pub(crate) fn control(&self, id: SocketId) -> Option<(&Slot, MutexGuard<'_, Control>)> {
         let slot = self.sockets.get(id)?;
-        let control = lock(&slot.head.control);
+        let control = slot.control();
         // Again, for it may have been closed while we waited.
         slot.status_of(id)?;
         Some((slot, control))
@@ -357,7 +338,7 @@ impl Demux {
             device: keys.device(),
             share: control.share,
         };
-        let binding = Binding::new(addr, port, class, &slot.head.options);
+        let binding = Binding::new(addr, port, class, &slot.options());
         Some(Seat {
             binding,
             peer: is_connected.then(|| keys.remote()),

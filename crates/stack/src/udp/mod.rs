@@ -1,7 +1,11 @@
 //! UDP (RFC 768): sockets, what comes in, what goes out.
 
+mod burst;
+mod checksum;
+mod datagram;
 mod error;
 mod info;
+pub(crate) mod memory;
 mod options;
 pub(crate) mod queue;
 mod receive;
@@ -9,10 +13,12 @@ mod recv;
 mod send;
 mod socket;
 
+pub(crate) use burst::{Burst, Taker, flush};
+pub use datagram::Datagram;
 pub(crate) use error::receive_error;
 pub use info::{SocketInfo, SocketState};
 pub use options::OptionError;
 pub(crate) use receive::receive;
-pub use recv::{Received, RecvError};
+pub use recv::{Received, RecvError, RecvSlot};
 pub use send::UdpSendError;
 pub use socket::{BindError, ConnectError, NotOpen, TooManySockets};

@@ -34,12 +34,19 @@ impl Stack {
     /// [`NotOpen`].
     pub fn udp_set_rcvbuf(&self, id: SocketId, bytes: u32) -> Result<u32, NotOpen> {
         let max = self.with_context(Instant::ZERO, |cx| cx.view.sysctls.get(Knob::RmemMax));
+        self.udp_force_rcvbuf(id, bytes.min(u32::try_from(max).unwrap_or(u32::MAX)))
+    }
+
+    /// The same without regard to `net.core.rmem_max` (`SO_RCVBUFFORCE`): up to 2^31 - 2 bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`NotOpen`].
+    pub fn udp_force_rcvbuf(&self, id: SocketId, bytes: u32) -> Result<u32, NotOpen> {
         let (slot, _control) = self.demux.control(id).ok_or(NotOpen)?;
-        let wanted = bytes.min(u32::try_from(max).unwrap_or(u32::MAX));
-        slot.head
-            .memory
-            .set_limit(wanted.saturating_mul(2).max(MIN_RCVBUF));
-        Ok(slot.head.memory.limit())
+        let doubled = bytes.min(i32::MAX as u32 / 2) * 2;
+        slot.queue.set_limit(doubled.max(MIN_RCVBUF));
+        Ok(slot.queue.memory().limit)
     }
 
     /// Allows datagrams to broadcast addresses (`SO_BROADCAST`).
@@ -77,10 +84,10 @@ impl Stack {
     /// [`OptionError::InvalidArgument`] for an IPv4 socket, or one that is bound.
     pub fn udp_set_v6only(&self, id: SocketId, on: bool) -> Result<(), OptionError> {
         let (slot, _control) = self.demux.control(id).ok_or(NotOpen)?;
-        if slot.status().mode != Mode::Open || !slot.head.options.has(Flag::Inet6) {
+        if slot.status().mode != Mode::Open || !slot.options().has(Flag::Inet6) {
             return Err(OptionError::InvalidArgument);
         }
-        slot.head.options.set(Flag::V6Only, on);
+        slot.options().set(Flag::V6Only, on);
         Ok(())
     }
 
@@ -94,7 +101,7 @@ impl Stack {
         if ttl == Some(0) {
             return Err(OptionError::InvalidArgument);
         }
-        slot.head.options.set_ttl(ttl);
+        slot.options().set_ttl(ttl);
         Ok(())
     }
 
@@ -105,7 +112,7 @@ impl Stack {
     /// [`NotOpen`].
     pub fn udp_set_tos(&self, id: SocketId, tos: u8) -> Result<(), NotOpen> {
         let (slot, _control) = self.demux.control(id).ok_or(NotOpen)?;
-        slot.head.options.set_tos(tos);
+        slot.options().set_tos(tos);
         Ok(())
     }
 
@@ -132,7 +139,7 @@ impl Stack {
 
     fn set_flag(&self, id: SocketId, flag: Flag, on: bool) -> Result<(), NotOpen> {
         let (slot, _control) = self.demux.control(id).ok_or(NotOpen)?;
-        slot.head.options.set(flag, on);
+        slot.options().set(flag, on);
         Ok(())
     }
 }

@@ -141,7 +141,7 @@ fn send(
 
 /// Whether the socket speaks the family at all.
 pub(super) fn check_family(slot: &Slot, to: IpAddr) -> Result<(), UdpSendError> {
-    let options = &slot.head.options;
+    let options = &slot.options();
     match (options.has(Flag::Inet6), to.is_ipv6()) {
         (false, true) => Err(UdpSendError::FamilyNotSupported),
         (true, false) if options.has(Flag::V6Only) => Err(SendError::NetworkUnreachable.into()),
@@ -182,7 +182,7 @@ impl Outgoing<'_> {
         let dst = F::from_ip(or_loopback(self.to.0)).ok_or(UdpSendError::FamilyNotSupported)?;
         let src = F::from_ip(self.from.0).filter(|src| *src != F::UNSPECIFIED);
         let route = transmit::route_output::<F>(cx, dst, src, self.device)?;
-        let options = &self.slot.head.options;
+        let options = &self.slot.options();
         if route.kind == RouteKind::Broadcast && !options.has(Flag::Broadcast) {
             return Err(SendError::AccessDenied.into());
         }

@@ -82,12 +82,10 @@ impl Stack {
             )
         });
         let (id, slot) = self.demux.sockets().open().ok_or(TooManySockets)?;
-        slot.head
-            .memory
-            .reset(u32::try_from(rcvbuf).unwrap_or(u32::MAX));
-        slot.head.options.set(Flag::Inet6, version == IpVersion::V6);
-        slot.head
-            .options
+        slot.queue
+            .set_limit(u32::try_from(rcvbuf).unwrap_or(u32::MAX));
+        slot.options().set(Flag::Inet6, version == IpVersion::V6);
+        slot.options()
             .set(Flag::V6Only, version == IpVersion::V6 && v6only);
         Ok(id)
     }
@@ -104,7 +102,7 @@ impl Stack {
             return Err(BindError::AlreadyBound);
         }
         let ip = addr.ip().to_canonical();
-        let options = &slot.head.options;
+        let options = &slot.options();
         let is_foreign = match options.has(Flag::Inet6) {
             true => ip.is_ipv4() && options.has(Flag::V6Only),
             false => ip.is_ipv6(),
@@ -139,7 +137,7 @@ impl Stack {
         if slot.status().mode != Mode::Open {
             return Err(BindError::AlreadyBound);
         }
-        slot.head.options.set(Flag::Transparent, true);
+        slot.options().set(Flag::Transparent, true);
         let binding = binding_of(slot, &control, every_address(slot), 0);
         self.demux
             .bind(id, slot, &mut control, &binding, Bind::Any)
@@ -192,7 +190,7 @@ impl Stack {
             ..binding.class
         };
         let to = Seat {
-            binding: Binding::new(local, binding.port, class, &slot.head.options),
+            binding: Binding::new(local, binding.port, class, &slot.options()),
             peer: Some((peer_ip, peer.port())),
         };
         self.demux.reseat(id, slot, &mut control, &to);
@@ -222,7 +220,7 @@ impl Stack {
         } else {
             every_address(slot)
         };
-        let binding = Binding::new(addr, port, class, &slot.head.options);
+        let binding = Binding::new(addr, port, class, &slot.options());
         self.demux.reseat(
             id,
             slot,
@@ -242,11 +240,15 @@ impl Stack {
     /// [`NotOpen`].
     pub fn udp_close(&self, id: SocketId) -> Result<(), NotOpen> {
         let closed = self.demux.close(id, |slot| {
-            let mut packets = slot.queue.purge(&slot.head.memory, self.demux.memory());
+            let mut packets = slot.queue.purge();
             slot.queue.wake();
-            self.with_context(Instant::ZERO, |cx| {
+            if packets.is_empty() {
+                return;
+            }
+            self.with_local(|core| {
+                core.allowance.uncharge(packets.bytes());
                 while let Some(packet) = packets.pop() {
-                    cx.drop(packet, DropReason::SocketClosed);
+                    core.drop(packet, DropReason::SocketClosed);
                 }
             });
         });
@@ -291,9 +293,7 @@ pub(super) fn may_be_local(cx: &Context<'_>, slot: &Slot, addr: IpAddr) -> bool 
         }
         IpAddr::V6(addr) => addr.is_multicast() || V6::routes(cx.view).is_own(addr),
     };
-    is_ours
-        || slot.head.options.has(Flag::Transparent)
-        || cx.view.sysctls.is_on(Knob::IpNonlocalBind)
+    is_ours || slot.options().has(Flag::Transparent) || cx.view.sysctls.is_on(Knob::IpNonlocalBind)
 }
 
 /// The local address of a socket that connects: the one that it has, or what routing says.
@@ -308,14 +308,14 @@ fn local_towards<F: Family>(
     let src = F::from_ip(own).filter(|own| *own != F::UNSPECIFIED);
     let oif = (device != 0).then_some(device);
     let route = transmit::route_output::<F>(cx, dst, src, oif)?;
-    if route.kind == RouteKind::Broadcast && !slot.head.options.has(Flag::Broadcast) {
+    if route.kind == RouteKind::Broadcast && !slot.options().has(Flag::Broadcast) {
         return Err(SendError::AccessDenied.into());
     }
     Ok(route.src.into())
 }
 
 fn binding_of(slot: &Slot, control: &Control, addr: IpAddr, port: u16) -> Binding {
-    let share = slot.head.options.has(Flag::ReuseAddr);
+    let share = slot.options().has(Flag::ReuseAddr);
     Binding::new(
         addr,
         port,
@@ -323,13 +323,13 @@ fn binding_of(slot: &Slot, control: &Control, addr: IpAddr, port: u16) -> Bindin
             device: control.device,
             share,
         },
-        &slot.head.options,
+        &slot.options(),
     )
 }
 
 /// The unspecified address of the socket's own family.
 pub(super) fn every_address(slot: &Slot) -> IpAddr {
-    if slot.head.options.has(Flag::Inet6) {
+    if slot.options().has(Flag::Inet6) {
         Ipv6Addr::UNSPECIFIED.into()
     } else {
         Ipv4Addr::UNSPECIFIED.into()
