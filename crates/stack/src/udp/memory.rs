@@ -4,7 +4,7 @@
 //! at hand, as Linux's `sk_memory_allocated_add` does with its reserve for each CPU: a datagram
 //! costs no locked instruction, and no cache line that cores share.
 
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use forebay_sync::cache_line::CacheLine;
@@ -31,6 +31,8 @@ struct Store {
     capacity: usize,
     /// Bytes that a core borrows at a time.
     piece: usize,
+    /// A piece was not to be had lately: nobody keeps anything at hand.
+    is_short: AtomicBool,
     /// What each core has at hand, for who wants to know what queues hold.
     at_hand: Mutex<Vec<Arc<AtHand>>>,
 }
@@ -54,6 +56,7 @@ impl SocketMemory {
             capacity,
             // However many cores there are, what they have at hand is little of the whole.
             piece: (PIECE * STRIDE).min(capacity / 64),
+            is_short: AtomicBool::new(false),
             at_hand: Mutex::default(),
         }))
     }
@@ -113,7 +116,11 @@ impl Allowance {
     pub(crate) fn uncharge(&mut self, bytes: usize) {
         let at_hand = self.at_hand.load(Relaxed) + bytes;
         let piece = self.store.piece;
-        let kept = if at_hand > 2 * piece { piece } else { at_hand };
+        let kept = match self.store.is_short.load(Relaxed) {
+            true => 0,
+            false if at_hand > 2 * piece => piece,
+            false => at_hand,
+        };
         self.at_hand.store(kept, Relaxed);
         if kept < at_hand {
             self.store.lent.fetch_sub(at_hand - kept, Relaxed);
@@ -138,7 +145,10 @@ impl Allowance {
         };
         let more = |lent| Some(lent + grant(lent)?);
         let before = self.store.lent.fetch_update(Relaxed, Relaxed, more);
-        let Some(granted) = before.ok().and_then(grant) else {
+        let granted = before.ok().and_then(grant);
+        let is_short = granted.is_none_or(|granted| granted == missing);
+        self.store.is_short.store(is_short, Relaxed);
+        let Some(granted) = granted else {
             return false;
         };
         self.at_hand.store(at_hand + granted - bytes, Relaxed);
