@@ -170,30 +170,12 @@ fn demux_early(cx: &mut Context<'_>, batch: &mut [Packet]) {
                 tcp
             })
     };
-    let mut hashes = [0; MAX_BATCH];
-    let mut candidates = 0;
-    let places = hashes.iter_mut();
-    for (packet, hash) in batch
-        .iter()
-        .filter(|packet| is_candidate(packet))
-        .zip(places)
-    {
-        candidates += 1;
-        *hash = match packet.version {
-            IpVersion::V4 => early::prefetch::<V4>(cx, packet),
-            IpVersion::V6 => early::prefetch::<V6>(cx, packet),
-        };
-    }
-    if candidates == 0 {
+    if !batch.iter().any(is_candidate) {
         return;
     }
-    let waiting = batch.iter_mut().filter(|packet| is_candidate(packet));
-    for (packet, hash) in waiting.zip(hashes) {
-        match packet.version {
-            IpVersion::V4 => early::look::<V4>(cx, packet, hash),
-            IpVersion::V6 => early::look::<V6>(cx, packet, hash),
-        }
-    }
+    let mut looks = early::Looks::new();
+    looks.prefetch(cx, batch.iter().filter(|packet| is_candidate(packet)));
+    looks.look(cx, batch.iter_mut().filter(|packet| is_candidate(packet)));
 }
 
 /// Carries out what the stages decided: the one place where a packet's way ends or forks.

@@ -3,7 +3,7 @@
 use core::fmt;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use core::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use forebay_sync::packet::STRIDE;
 use forebay_sync::rcu::{Domain, Guard, Rcu};
@@ -13,6 +13,7 @@ use crate::counters::{Counters, Snapshot};
 use crate::demux::Demux;
 use crate::family::{V4, V6};
 use crate::fib::{self, Fib};
+use crate::idle::IdleCores;
 use crate::interface::{Interfaces, TransmitQueue};
 use crate::ip::icmp::RateLimiter;
 use crate::ip::reassembly::Reassembler;
@@ -61,7 +62,7 @@ pub struct Stack {
     /// Serialises changes of interfaces and addresses, which touch several tables.
     pub(crate) control: Mutex<()>,
     /// Cores that application threads borrow for the length of a call.
-    idle_cores: Mutex<Vec<Core>>,
+    idle_cores: IdleCores,
     /// What strangers must not know.
     key: Key,
     /// Cores made so far: each has random numbers of its own.
@@ -124,7 +125,7 @@ impl Stack {
             icmp_limiter: RateLimiter::new(config.seed),
             counters: Counters::default(),
             control: Mutex::new(()),
-            idle_cores: Mutex::default(),
+            idle_cores: IdleCores::default(),
             key: Key(config.seed),
             cores: AtomicU16::new(0),
             domain,
@@ -191,18 +192,7 @@ impl Stack {
     }
 
     fn with_idle_core<R>(&self, f: impl FnOnce(&mut Core) -> R) -> R {
-        let idle = self
-            .idle_cores
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .pop();
-        let mut core = idle.unwrap_or_else(|| self.core());
-        let result = f(&mut core);
-        self.idle_cores
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(core);
-        result
+        self.idle_cores.borrow(|| self.core(), f)
     }
 
     /// Runs `f` under one guard, then hands what it sent to the interfaces.
@@ -227,14 +217,7 @@ impl Stack {
 
     /// Gives the buffers back that application threads' caches hold.
     pub fn flush_caches(&self) {
-        for core in self
-            .idle_cores
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .iter_mut()
-        {
-            core.local.flush_cache();
-        }
+        self.idle_cores.for_each(|core| core.local.flush_cache());
     }
 }
 

@@ -10,40 +10,122 @@ use core::sync::atomic::Ordering;
 use super::flow::Flow;
 use crate::core::Context;
 use crate::counters::Counter;
-use crate::family::Family;
-use crate::packet::{Packet, Verdict};
-use crate::socket::Mode;
+use crate::family::{Family, V4, V6};
+use crate::packet::{IpVersion, Packet, Verdict};
+use crate::receive::MAX_BATCH;
+use crate::socket::{Mode, SocketId};
 use crate::udp::Taker;
 
-/// Fetches what [`look`] will read, and returns the flow's hash for it.
-#[inline]
-pub(crate) fn prefetch<F: Family>(cx: &Context<'_>, packet: &Packet) -> u64 {
-    let demux = &cx.stack.demux;
-    let hash = Flow::of_packet::<F>(packet).hash(demux.key);
-    demux.established.prefetch(hash);
-    hash
+/// So many connected sockets don't fit the caches that are near: three lines each.
+const MANY: usize = 1_024;
+
+/// The looks of one batch at packets of one interface.
+///
+/// A flow sends its packets in runs: of each run, one is looked up. What is published meanwhile may
+/// come too late for the batch.
+pub(crate) struct Looks {
+    hashes: [u64; MAX_BATCH],
+    last: Option<(Flow, Option<Found>)>,
 }
 
-/// Looks for the packet's socket, and with it for its route.
-///
-/// For packets to addresses of our own whose ports are known, and only those: a fragment is looked
-/// up when it is whole, transit never.
-pub(crate) fn look<F: Family>(cx: &mut Context<'_>, packet: &mut Packet, hash: u64) {
+/// What the last look found.
+#[derive(Debug, Clone, Copy)]
+struct Found {
+    id: SocketId,
+    /// The packet's route is the socket's.
+    is_routed: bool,
+}
+
+impl Looks {
+    pub(crate) fn new() -> Self {
+        Self {
+            hashes: [0; MAX_BATCH],
+            last: None,
+        }
+    }
+
+    /// Fetches the lines of the table that the batch's packets lead to.
+    ///
+    /// Where so many sockets are open that their lines are out of reach, too, it goes on to those.
+    pub(crate) fn prefetch<'p>(
+        &mut self,
+        cx: &Context<'_>,
+        packets: impl Iterator<Item = &'p Packet>,
+    ) {
+        let demux = &cx.stack.demux;
+        let mut last = None;
+        let mut count = 0;
+        for (packet, place) in packets.zip(&mut self.hashes) {
+            let flow = flow_of(packet);
+            *place = match last {
+                Some((same, hash)) if same == flow => hash,
+                _ => {
+                    let hash = flow.hash(demux.key);
+                    demux.established.prefetch(hash);
+                    hash
+                }
+            };
+            last = Some((flow, *place));
+            count += 1;
+        }
+        if demux.established.len() >= MANY {
+            for hash in self.hashes.iter().take(count) {
+                demux.prefetch_connected(*hash);
+            }
+        }
+    }
+
+    /// Looks for the sockets of the same packets, and with them for their routes.
+    ///
+    /// For packets to addresses of our own whose ports are known, and only those: a fragment is
+    /// looked up when it is whole, transit never.
+    pub(crate) fn look<'p>(
+        &mut self,
+        cx: &Context<'_>,
+        packets: impl Iterator<Item = &'p mut Packet>,
+    ) {
+        for (packet, hash) in packets.zip(self.hashes) {
+            let flow = flow_of(packet);
+            let found = match self.last {
+                Some((same, found)) if same == flow => found,
+                _ => find(cx, &flow, hash, packet),
+            };
+            self.last = Some((flow, found));
+            let Some(Found { id, is_routed }) = found else {
+                continue;
+            };
+            packet.socket = Some(id);
+            if is_routed {
+                packet.verdict = Verdict::Deliver;
+                cx.core.count(Counter::ForebayEarlyDemuxHits);
+            } else {
+                cx.core.count(Counter::ForebayEarlyDemuxStale);
+            }
+        }
+    }
+}
+
+fn find(cx: &Context<'_>, flow: &Flow, hash: u64, packet: &Packet) -> Option<Found> {
     let demux = &cx.stack.demux;
-    let flow = Flow::of_packet::<F>(packet);
-    let Some(hit) = demux.find_connected(&flow, hash, packet.iif) else {
-        return;
-    };
-    packet.socket = Some(hit.id);
+    let hit = demux.find_connected(flow, hash, packet.iif)?;
     if let Some(slot) = demux.sockets.slot(hit.id.slot) {
         slot.queue.prefetch();
     }
+    let stamp = match packet.version {
+        IpVersion::V4 => input_route::<V4>(cx, packet.iif),
+        IpVersion::V6 => input_route::<V6>(cx, packet.iif),
+    };
     let is_known = |stamp| hit.keys.input_route.load(Ordering::Relaxed) == stamp;
-    if input_route::<F>(cx, packet.iif).is_some_and(is_known) {
-        packet.verdict = Verdict::Deliver;
-        cx.core.count(Counter::ForebayEarlyDemuxHits);
-    } else {
-        cx.core.count(Counter::ForebayEarlyDemuxStale);
+    Some(Found {
+        id: hit.id,
+        is_routed: stamp.is_some_and(is_known),
+    })
+}
+
+fn flow_of(packet: &Packet) -> Flow {
+    match packet.version {
+        IpVersion::V4 => Flow::of_packet::<V4>(packet),
+        IpVersion::V6 => Flow::of_packet::<V6>(packet),
     }
 }
 

@@ -30,6 +30,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::MutexGuard;
 
 use forebay_sync::cache_line::CacheLine;
+use forebay_sync::prefetch::prefetch_read;
 use forebay_sync::rcu::Domain;
 use forebay_sync::static_key::StaticKey;
 
@@ -170,6 +171,18 @@ impl Demux {
             None
         });
         first.or(second)
+    }
+
+    /// Fetches the lines that finding the hash's socket, and delivering to it, will touch.
+    #[inline]
+    fn prefetch_connected(&self, hash: u64) {
+        let Some((index, which)) = self.established.hint(hash).map(unpack_word) else {
+            return;
+        };
+        if let Some(slot) = self.sockets.slot(index) {
+            prefetch_read(slot.key_set(which));
+            slot.queue.prefetch();
+        }
     }
 
     /// How well a socket fits, as Linux's `compute_score`: one bound to the interface goes before

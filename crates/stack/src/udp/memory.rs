@@ -55,7 +55,7 @@ impl SocketMemory {
             lent: CacheLine::default(),
             capacity,
             // However many cores there are, what they have at hand is little of the whole.
-            piece: (PIECE * STRIDE).min(capacity / 64),
+            piece: (PIECE * STRIDE).min(capacity / 256),
             is_short: AtomicBool::new(false),
             at_hand: Mutex::default(),
         }))
