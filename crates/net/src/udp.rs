@@ -1,7 +1,9 @@
 //! UDP sockets in the manner of [`std::net::UdpSocket`].
 
+mod messages;
+
 use std::fmt;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -426,6 +428,17 @@ impl UdpSocket {
             .map_err(error::not_open)
     }
 
+    /// The same without regard to `net.core.rmem_max` (`SO_RCVBUFFORCE`).
+    ///
+    /// # Errors
+    ///
+    /// None that a program can cause.
+    pub fn force_recv_buffer_size(&self, bytes: u32) -> io::Result<u32> {
+        self.inner()
+            .udp_force_rcvbuf(self.shared.id, bytes)
+            .map_err(error::not_open)
+    }
+
     /// Has `waker` woken once, when the socket has something to receive. For pollers: register,
     /// then try to receive, and wait only if that would block.
     ///
@@ -454,8 +467,20 @@ impl UdpSocket {
     }
 
     fn receive(&self, buf: &mut [u8], peek: bool) -> io::Result<Received> {
-        if let Some(received) = self.try_receive(buf, peek)? {
-            return Ok(received);
+        let bufs = &mut [IoSliceMut::new(buf)];
+        self.wait_for(|socket| socket.try_receive(bufs, peek))
+    }
+
+    fn try_receive(&self, bufs: &mut [IoSliceMut<'_>], peek: bool) -> io::Result<Option<Received>> {
+        self.inner()
+            .udp_recv_vectored(self.id(), bufs, peek)
+            .map_err(error::receive)
+    }
+
+    /// Calls `look` until it returns something, for as long as the socket may wait.
+    fn wait_for<T>(&self, mut look: impl FnMut(&Self) -> io::Result<Option<T>>) -> io::Result<T> {
+        if let Some(found) = look(self)? {
+            return Ok(found);
         }
         if self.shared.nonblocking.load(Ordering::Relaxed) {
             return Err(io::ErrorKind::WouldBlock.into());
@@ -464,17 +489,15 @@ impl UdpSocket {
         loop {
             // Registered before the queue is looked at, so that nothing slips in between.
             self.register_waker(parker.waker())?;
-            if let Some(received) = self.try_receive(buf, peek)? {
-                return Ok(received);
+            if let Some(found) = look(self)? {
+                return Ok(found);
             }
             parker.park()?;
         }
     }
 
-    fn try_receive(&self, buf: &mut [u8], peek: bool) -> io::Result<Option<Received>> {
-        self.inner()
-            .udp_recv(self.shared.id, buf, peek)
-            .map_err(error::receive)
+    fn id(&self) -> SocketId {
+        self.shared.id
     }
 }
 

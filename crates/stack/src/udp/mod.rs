@@ -20,5 +20,5 @@ pub use info::{SocketInfo, SocketState};
 pub use options::OptionError;
 pub(crate) use receive::receive;
 pub use recv::{Received, RecvError, RecvSlot};
-pub use send::UdpSendError;
+pub use send::{Message, UdpSendError};
 pub use socket::{BindError, ConnectError, NotOpen, TooManySockets};

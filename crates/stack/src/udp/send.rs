@@ -1,6 +1,7 @@
 //! Datagrams that go out.
 
 use core::net::{IpAddr, SocketAddr};
+use std::io::IoSlice;
 
 use zerocopy::IntoBytes;
 
@@ -39,6 +40,24 @@ pub enum UdpSendError {
     Network(#[from] SendError),
 }
 
+/// A datagram to be sent, with what Linux takes in control messages.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Message<'a> {
+    /// The payload, from several places if need be.
+    pub payload: &'a [IoSlice<'a>],
+    /// Where it goes; to the peer of a connected socket if `None`.
+    pub to: Option<SocketAddr>,
+    /// Where it comes from, if not from the socket's own address and port (`IP_PKTINFO`): one that
+    /// is not ours needs a transparent socket, another port one that takes every port.
+    pub from: Option<SocketAddr>,
+    /// Index of the interface to send by (`IP_PKTINFO`), where the socket is bound to none.
+    pub device: Option<u32>,
+    /// TTL or hop limit (`IP_TTL`), if not the socket's.
+    pub ttl: Option<u8>,
+    /// Type of service or traffic class (`IP_TOS`), if not the socket's.
+    pub tos: Option<u8>,
+}
+
 impl Stack {
     /// Sends a datagram to `to`, or to the peer of a connected socket. A socket without a port gets
     /// one.
@@ -70,6 +89,43 @@ impl Stack {
         to: Option<SocketAddr>,
         from: Option<SocketAddr>,
     ) -> Result<(), UdpSendError> {
+        let payload = &[IoSlice::new(payload)];
+        let message = Message {
+            payload,
+            to,
+            from,
+            ..Message::default()
+        };
+        self.udp_send_message(now, id, &message)
+    }
+
+    /// As [`udp_send`](Self::udp_send), with everything that a datagram may be told.
+    ///
+    /// # Errors
+    ///
+    /// [`UdpSendError`]; nothing was sent.
+    pub fn udp_send_message(
+        &self,
+        now: Instant,
+        id: SocketId,
+        message: &Message<'_>,
+    ) -> Result<(), UdpSendError> {
+        self.udp_send_batch(now, id, core::slice::from_ref(message))
+            .map(drop)
+    }
+
+    /// Sends datagrams in order: what sendmmsg(2) does. Returns how many were sent: all, or those
+    /// before the first that could not be.
+    ///
+    /// # Errors
+    ///
+    /// [`UdpSendError`] of the first datagram; nothing was sent.
+    pub fn udp_send_batch(
+        &self,
+        now: Instant,
+        id: SocketId,
+        messages: &[Message<'_>],
+    ) -> Result<usize, UdpSendError> {
         let slot = self.demux.sockets().get(id).ok_or(NotOpen)?;
         if let Some(error) = slot.queue.take_error() {
             return Err(error.into());
@@ -80,7 +136,16 @@ impl Stack {
                 _ => UdpSendError::NotOpen(NotOpen),
             })?;
         }
-        self.with_context(now, |cx| send(cx, id, slot, payload, to, from))
+        self.with_context(now, |cx| {
+            for (sent, message) in messages.iter().enumerate() {
+                match send(cx, id, slot, message) {
+                    Ok(()) => {}
+                    Err(error) if sent == 0 => return Err(error),
+                    Err(_) => return Ok(sent),
+                }
+            }
+            Ok(messages.len())
+        })
     }
 }
 
@@ -88,15 +153,13 @@ fn send(
     cx: &mut Context<'_>,
     id: SocketId,
     slot: &Slot,
-    payload: &[u8],
-    to: Option<SocketAddr>,
-    from: Option<SocketAddr>,
+    message: &Message<'_>,
 ) -> Result<(), UdpSendError> {
     let status = slot.status_of(id).ok_or(NotOpen)?;
     // Under the guard, the words of a key set stay.
     let keys = slot.key_set(status.keys);
     let peer = (status.mode == Mode::Connected).then(|| keys.remote());
-    let to = match (to, peer) {
+    let to = match (message.to, peer) {
         (Some(to), _) => to,
         (None, Some((addr, port))) => SocketAddr::new(addr, port),
         (None, None) => return Err(UdpSendError::DestinationRequired),
@@ -108,7 +171,7 @@ fn send(
         return Err(SendError::InvalidArgument.into());
     }
     let (own_addr, own_port) = keys.local();
-    let from = match from {
+    let from = match message.from {
         Some(from) => (from.ip().to_canonical(), from.port()),
         None => (own_addr, own_port),
     };
@@ -122,13 +185,17 @@ fn send(
     if from.0 != own_addr && !may_be_local(cx, slot, from.0) {
         return Err(SendError::AddressNotAvailable.into());
     }
-    let device = match keys.device() {
-        0 => scope,
-        device => Some(device),
+    let device = match (keys.device(), message.device) {
+        (0, asked) => asked.or(scope),
+        (device, Some(asked)) if device != asked => return Err(SendError::InvalidArgument.into()),
+        (device, _) => Some(device),
     };
+    if message.ttl == Some(0) {
+        return Err(SendError::InvalidArgument.into());
+    }
     let outgoing = Outgoing {
         slot,
-        payload,
+        message,
         to,
         from,
         device,
@@ -168,7 +235,7 @@ pub(super) fn or_loopback(addr: IpAddr) -> IpAddr {
 
 struct Outgoing<'a> {
     slot: &'a Slot,
-    payload: &'a [u8],
+    message: &'a Message<'a>,
     to: (IpAddr, u16),
     from: (IpAddr, u16),
     device: Option<u32>,
@@ -176,7 +243,7 @@ struct Outgoing<'a> {
 
 impl Outgoing<'_> {
     fn send<F: Family>(&self, cx: &mut Context<'_>) -> Result<(), UdpSendError> {
-        if self.payload.len() > max_payload::<F>() {
+        if self.payload_len() > max_payload::<F>() {
             return Err(SendError::MessageTooLong.into());
         }
         let dst = F::from_ip(or_loopback(self.to.0)).ok_or(UdpSendError::FamilyNotSupported)?;
@@ -192,8 +259,8 @@ impl Outgoing<'_> {
         };
         let ip = IpParams {
             protocol: protocol::UDP,
-            ttl: options.ttl(),
-            tos: options.tos(),
+            ttl: self.message.ttl.or_else(|| options.ttl()),
+            tos: self.message.tos.unwrap_or_else(|| options.tos()),
             // Nothing here learns the path's MTU yet, so routers must be free to fragment.
             dont_fragment: false,
         };
@@ -202,8 +269,12 @@ impl Outgoing<'_> {
         Ok(())
     }
 
+    fn payload_len(&self) -> usize {
+        self.message.payload.iter().map(|slice| slice.len()).sum()
+    }
+
     fn build<F: Family>(&self, cx: &mut Context<'_>, route: &OutputRoute<'_, F>) -> Option<Packet> {
-        let len = UdpHeader::LEN + self.payload.len();
+        let len = UdpHeader::LEN + self.payload_len();
         let mut header = UdpHeader {
             src_port: self.from.1.into(),
             dst_port: self.to.1.into(),
@@ -217,7 +288,9 @@ impl Outgoing<'_> {
             header.checksum = (!sum.finish()).into();
         } else {
             sum.add_bytes(header.as_bytes());
-            sum.add_bytes(self.payload);
+            for slice in self.message.payload {
+                sum.add_bytes(slice);
+            }
             header.checksum = match sum.finish() {
                 // 0 would say that there is no checksum; in one's complement 0xffff is the same.
                 0 => u16::MAX,
@@ -230,18 +303,7 @@ impl Outgoing<'_> {
         packet
             .put(UdpHeader::LEN)?
             .copy_from_slice(header.as_bytes());
-        let in_head = self.payload.len().min(packet.tailroom());
-        let (first, mut rest) = self.payload.split_at(in_head);
-        packet.put(in_head)?.copy_from_slice(first);
-        while !rest.is_empty() {
-            let mut frag = cx.core.alloc()?;
-            // Nothing is ever put in front of a fragment.
-            let _ = frag.set_headroom(0);
-            let (chunk, behind) = rest.split_at(rest.len().min(frag.tailroom()));
-            frag.put(chunk.len())?.copy_from_slice(chunk);
-            packet.push_frag(frag);
-            rest = behind;
-        }
+        append(cx, &mut packet, self.message.payload)?;
         packet.checksum = match by_device {
             true => ChecksumState::Partial {
                 start: 0,
@@ -251,6 +313,32 @@ impl Outgoing<'_> {
         };
         Some(packet)
     }
+}
+
+/// Adds bytes at the end of a packet, in as many further buffers as it takes.
+fn append(cx: &mut Context<'_>, packet: &mut Packet, slices: &[IoSlice<'_>]) -> Option<()> {
+    let mut frag: Option<Packet> = None;
+    for slice in slices {
+        let mut rest: &[u8] = slice;
+        while !rest.is_empty() {
+            let last = frag.as_mut().unwrap_or(packet);
+            let (chunk, behind) = rest.split_at(rest.len().min(last.tailroom()));
+            last.put(chunk.len())?.copy_from_slice(chunk);
+            rest = behind;
+            if !rest.is_empty() {
+                let mut next = cx.core.alloc()?;
+                // Nothing is ever put in front of a fragment.
+                let _ = next.set_headroom(0);
+                if let Some(full) = frag.replace(next) {
+                    packet.push_frag(full);
+                }
+            }
+        }
+    }
+    if let Some(last) = frag {
+        packet.push_frag(last);
+    }
+    Some(())
 }
 
 /// A packet that leaves in one piece may have its checksum filled by the device; one that stays
