@@ -71,6 +71,7 @@ impl Drop for Shared {
 #[derive(Debug, Clone, Default)]
 pub struct UdpOptions {
     reuse_address: bool,
+    reuse_port: bool,
     transparent: bool,
     only_v6: Option<bool>,
     device: Option<String>,
@@ -85,6 +86,13 @@ impl UdpOptions {
     /// Shares address and port with other sockets that say so, too (`SO_REUSEADDR`).
     pub fn reuse_address(mut self, on: bool) -> Self {
         self.reuse_address = on;
+        self
+    }
+
+    /// Forms a group with other sockets of the same address and port that say so, too
+    /// (`SO_REUSEPORT`): each flow goes to one of them.
+    pub fn reuse_port(mut self, on: bool) -> Self {
+        self.reuse_port = on;
         self
     }
 
@@ -138,6 +146,9 @@ impl UdpOptions {
         };
         inner
             .udp_set_reuse_addr(id, self.reuse_address)
+            .map_err(error::not_open)?;
+        inner
+            .udp_set_reuse_port(id, self.reuse_port)
             .map_err(error::not_open)?;
         inner
             .udp_set_transparent(id, self.transparent)

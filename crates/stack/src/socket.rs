@@ -14,6 +14,7 @@ use forebay_sync::rcu::{Domain, Ticket};
 use forebay_sync::segments::Segments;
 
 use crate::demux::flow::{Flow, KeySet};
+use crate::demux::row::Class;
 use crate::udp::queue::ReceiveQueue;
 
 /// A socket, by its slot and the slot's generation.
@@ -108,14 +109,12 @@ const _: () = assert!(size_of::<Slot>() == 5 * 64);
 pub(crate) struct Control {
     /// When the key set that is not in use may be written again.
     pub(crate) retired: Option<Ticket>,
-    /// The interface that the socket is bound to, or 0.
-    pub(crate) device: u32,
+    /// The interface that the socket is bound to, or 0, and how it shares its port since the bind.
+    pub(crate) class: Class,
     /// The application chose the local address (Linux's `SOCK_BINDADDR_LOCK`).
     pub(crate) chose_addr: bool,
     /// The application chose the local port (Linux's `SOCK_BINDPORT_LOCK`).
     pub(crate) chose_port: bool,
-    /// `SO_REUSEADDR` at the time of the bind.
-    pub(crate) share: bool,
 }
 
 /// How far a socket is.
@@ -358,6 +357,8 @@ pub(crate) enum Flag {
     Transparent = 1 << 19,
     /// The socket was opened as `AF_INET6`.
     Inet6 = 1 << 20,
+    /// `SO_REUSEPORT`.
+    ReusePort = 1 << 23,
 }
 
 impl Options {

@@ -6,6 +6,7 @@
 mod checksums;
 mod early;
 mod errors;
+mod groups;
 mod lookup;
 mod memory;
 mod moving;

@@ -116,9 +116,8 @@ impl Demux {
             if let Some(hit) = self.find_connected(flow, hash, iif) {
                 return Some(hit.id);
             }
-            let found = self.bound.find(local.0, local.1, |listener| {
-                self.score(listener, local.0, flow, iif)
-            });
+            let score = |listener: &Listener| self.score(listener, local.0, flow, iif);
+            let found = self.bound.find(local.0, local.1, score, scale(hash));
             let now = self.moves.load(Ordering::Acquire);
             if now == moves {
                 return found;
@@ -261,7 +260,7 @@ impl Demux {
                 self.bound.add(binding, id, false);
             }
         }
-        control.share = binding.class.share;
+        control.class = binding.class;
         Ok(())
     }
 
@@ -300,8 +299,7 @@ impl Demux {
         self.leave(id, slot, status.keys, &from);
 
         control.retired = Some(self.domain.ticket());
-        control.device = to.binding.class.device;
-        control.share = to.binding.class.share;
+        control.class = to.binding.class;
     }
 
     /// Takes an address from a socket.
@@ -349,7 +347,7 @@ impl Demux {
         let (addr, port) = keys.local();
         let class = Class {
             device: keys.device(),
-            share: control.share,
+            ..control.class
         };
         let binding = Binding::new(addr, port, class, &slot.options());
         Some(Seat {
@@ -417,6 +415,11 @@ impl Seat {
         let nobody = (bound::wildcard(self.binding.addr), 0);
         Flow::new(protocol::UDP, local, self.peer.unwrap_or(nobody))
     }
+}
+
+/// A flow's place among so many, each alike likely (Linux's `reciprocal_scale`).
+fn scale(hash: u64) -> impl Fn(usize) -> usize {
+    move |count| ((u128::from(hash) * count as u128) >> 64) as usize
 }
 
 /// A word of the established table: slot, a bit for TCP's time-wait, key set.

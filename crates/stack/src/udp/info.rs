@@ -74,7 +74,7 @@ impl Stack {
             Some(Seat { binding, peer }) => {
                 ((binding.addr, binding.port), peer, binding.class.device)
             }
-            None => ((every_address(slot), 0), None, control.device),
+            None => ((every_address(slot), 0), None, control.class.device),
         };
         let shown = |(addr, port)| present(addr, port, inet6, device);
         let memory = slot.queue.memory();

@@ -68,6 +68,16 @@ impl Stack {
         self.set_flag(id, Flag::ReuseAddr, on)
     }
 
+    /// Lets sockets share address and port in a group if all of them say so before they are bound
+    /// (`SO_REUSEPORT`): each flow goes to one of those that are not connected, by its hash.
+    ///
+    /// # Errors
+    ///
+    /// [`NotOpen`].
+    pub fn udp_set_reuse_port(&self, id: SocketId, on: bool) -> Result<(), NotOpen> {
+        self.set_flag(id, Flag::ReusePort, on)
+    }
+
     /// Allows local addresses that are not ours (`IP_TRANSPARENT`).
     ///
     /// # Errors
@@ -132,7 +142,7 @@ impl Stack {
                 seat.binding.class.device = device;
                 self.demux.reseat(id, slot, &mut control, &seat);
             }
-            None => control.device = device,
+            None => control.class.device = device,
         }
         Ok(())
     }

@@ -115,8 +115,8 @@ impl Stack {
         if !is_ours {
             return Err(BindError::NotAvailable);
         }
-        if let (0, Some(scope)) = (control.device, scope_id(&addr)) {
-            control.device = scope;
+        if let (0, Some(scope)) = (control.class.device, scope_id(&addr)) {
+            control.class.device = scope;
         }
         let binding = binding_of(slot, &control, ip, addr.port());
         self.bind(id, slot, &mut control, &binding)?;
@@ -315,13 +315,13 @@ fn local_towards<F: Family>(
 }
 
 fn binding_of(slot: &Slot, control: &Control, addr: IpAddr, port: u16) -> Binding {
-    let share = slot.options().has(Flag::ReuseAddr);
     Binding::new(
         addr,
         port,
         Class {
-            device: control.device,
-            share,
+            device: control.class.device,
+            share: slot.options().has(Flag::ReuseAddr),
+            group: slot.options().has(Flag::ReusePort),
         },
         &slot.options(),
     )
