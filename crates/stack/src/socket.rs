@@ -15,6 +15,7 @@ use forebay_sync::segments::Segments;
 
 use crate::demux::flow::{Flow, KeySet};
 use crate::demux::row::Class;
+use crate::udp::ErrorQueue;
 use crate::udp::queue::ReceiveQueue;
 
 /// A socket, by its slot and the slot's generation.
@@ -100,6 +101,8 @@ struct Rear {
     control: Mutex<Control>,
     /// Datagrams that came and were not kept: `sk_drops`.
     drops: AtomicU32,
+    /// What the network said, for a socket that asked for it.
+    reports: Mutex<Option<Box<ErrorQueue>>>,
 }
 
 const _: () = assert!(size_of::<Slot>() == 5 * 64);
@@ -182,6 +185,11 @@ impl Slot {
         lock(&self.rear.control)
     }
 
+    /// The error queue.
+    pub(crate) fn reports(&self) -> MutexGuard<'_, Option<Box<ErrorQueue>>> {
+        lock(&self.rear.reports)
+    }
+
     /// Datagrams that came and were not kept.
     pub(crate) fn drops(&self) -> u32 {
         self.rear.drops.load(Ordering::Relaxed)
@@ -256,6 +264,7 @@ impl Sockets {
         *slot.control() = Control::default();
         slot.options().reset();
         slot.rear.drops.store(0, Ordering::Relaxed);
+        *slot.reports() = None;
         // Somebody may still have reported one to the slot's last socket.
         let _ = slot.queue.take_error();
         slot.set_status(Status {
@@ -339,6 +348,9 @@ impl Sockets {
     }
 }
 
+/// Where [`Options`] hold `IP_MTU_DISCOVER`.
+const MTU_DISCOVER_SHIFT: u32 = 26;
+
 /// A socket's options, each readable while another is set.
 #[derive(Debug, Default)]
 pub(crate) struct Options(AtomicU32);
@@ -359,6 +371,8 @@ pub(crate) enum Flag {
     Inet6 = 1 << 20,
     /// `SO_REUSEPORT`.
     ReusePort = 1 << 23,
+    /// `IP_RECVERR`: errors are kept with all that is known of them.
+    RecvErr = 1 << 24,
 }
 
 impl Options {
@@ -398,8 +412,21 @@ impl Options {
         self.set_byte(8, tos);
     }
 
+    /// How the path's MTU is dealt with, by Linux's number.
+    pub(crate) fn mtu_discover(&self) -> u32 {
+        self.0.load(Ordering::Relaxed) >> MTU_DISCOVER_SHIFT & 7
+    }
+
+    pub(crate) fn set_mtu_discover(&self, how: u32) {
+        self.set_bits(MTU_DISCOVER_SHIFT, 7, how);
+    }
+
     fn set_byte(&self, shift: u32, byte: u8) {
-        let put = |word: u32| Some(word & !(0xff << shift) | u32::from(byte) << shift);
+        self.set_bits(shift, 0xff, byte.into());
+    }
+
+    fn set_bits(&self, shift: u32, mask: u32, bits: u32) {
+        let put = |word: u32| Some(word & !(mask << shift) | (bits & mask) << shift);
         let _ = self
             .0
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, put);

@@ -16,6 +16,7 @@ use crate::fib::{self, Fib};
 use crate::idle::IdleCores;
 use crate::interface::{Interfaces, TransmitQueue};
 use crate::ip::icmp::RateLimiter;
+use crate::ip::path_mtu::PathMtus;
 use crate::ip::reassembly::Reassembler;
 use crate::packet::PacketPool;
 use crate::random::SecretRandom;
@@ -58,6 +59,7 @@ pub struct Stack {
     pub(crate) reassembly4: Reassembler<V4>,
     pub(crate) reassembly6: Reassembler<V6>,
     pub(crate) icmp_limiter: RateLimiter,
+    pub(crate) path_mtus: PathMtus,
     counters: Counters,
     /// Serialises changes of interfaces and addresses, which touch several tables.
     pub(crate) control: Mutex<()>,
@@ -123,6 +125,7 @@ impl Stack {
             reassembly4: Reassembler::new(config.seed),
             reassembly6: Reassembler::new(config.seed),
             icmp_limiter: RateLimiter::new(config.seed),
+            path_mtus: PathMtus::new(config.seed),
             counters: Counters::default(),
             control: Mutex::new(()),
             idle_cores: IdleCores::default(),

@@ -48,6 +48,14 @@ knobs! {
     TcpEarlyDemux = "net.ipv4.tcp_early_demux", 1, 0 => U8, "early demux for TCP, both families";
     UdpEarlyDemux = "net.ipv4.udp_early_demux", 1, 0 => U8, "early demux for UDP, both families";
     IpDefaultTtl = "net.ipv4.ip_default_ttl", 64, 1 => U8, "TTL of packets sent";
+    IpNoPmtuDisc = "net.ipv4.ip_no_pmtu_disc", 0, 0 => 3,
+        "0: sockets discover path MTUs unless they say otherwise; 1: they don't, and a router that wants less gets route.min_pmtu; 2, 3: nor is it heard what routers want";
+    MinPmtu = "net.ipv4.route.min_pmtu", 552, 68 => INT,
+        "bytes: if a router wants less on a path, packets go in this size and may be fragmented on the way";
+    MtuExpires = "net.ipv4.route.mtu_expires", 600, 0 => INT,
+        "seconds that an IPv4 path's MTU is remembered";
+    Ip6MtuExpires = "net.ipv6.route.mtu_expires", 600, 0 => INT,
+        "seconds that an IPv6 path's MTU is remembered";
     IpNonlocalBind = "net.ipv4.ip_nonlocal_bind", 0, 0 => 1,
         "let sockets bind to addresses that are not ours";
     IcmpEchoIgnoreAll = "net.ipv4.icmp_echo_ignore_all", 0, 0 => 1, "answer no ICMP echo";

@@ -10,6 +10,7 @@ mod groups;
 mod lookup;
 mod memory;
 mod moving;
+mod path_mtu;
 mod receive;
 mod send;
 

@@ -7,12 +7,11 @@
 //! locked, all are its; else each is looked up anew. A state does not come back meanwhile: to write a
 //! key set again takes a grace period, and the batch is read under a guard.
 
-use super::queue::{Moved, Refused};
+use super::queue::Moved;
 use super::receive;
-use crate::core::Context;
+use crate::core::{Context, Local};
 use crate::demux::flow::Flow;
-use crate::drop::DropReason;
-use crate::packet::{Packet, PacketQueue};
+use crate::packet::{Packet, PacketQueue, Verdict};
 use crate::socket::{Slot, SocketId, Status};
 
 /// The burst in hand.
@@ -24,11 +23,11 @@ pub(crate) struct Burst {
 
 struct Recipient {
     id: SocketId,
-    /// The state in which the socket takes the datagrams.
-    status: Status,
+    /// The state in which the socket takes the datagrams, packed.
+    state: u64,
+    iif: u32,
     /// Of the datagram that came last.
     flow: Flow,
-    iif: u32,
 }
 
 /// A socket, in the state in which it takes a datagram.
@@ -57,69 +56,88 @@ impl Burst {
 
 /// Adds a datagram for `taker`; whoever the burst is for gets it first, if that is another.
 pub(super) fn add(cx: &mut Context<'_>, taker: &Taker<'_>, flow: Flow, datagram: Packet) {
-    let is_same = cx
-        .core
-        .burst
-        .recipient
-        .as_ref()
-        .is_some_and(|last| (last.id, last.status) == (taker.id, taker.status));
-    if !is_same {
+    let state = taker.status.pack();
+    let last = cx.core.burst.recipient.as_ref();
+    if !last.is_some_and(|last| last.state == state && last.id == taker.id) {
         flush(cx);
     }
     let burst = &mut cx.core.burst;
     burst.recipient = Some(Recipient {
         id: taker.id,
-        status: taker.status,
-        flow,
+        state,
         iif: datagram.iif,
+        flow,
     });
     burst.datagrams.push(datagram);
 }
 
 /// Delivers the burst. To be called when a batch ends.
 pub(crate) fn flush(cx: &mut Context<'_>) {
-    let Some(Recipient { id, status, .. }) = cx.core.burst.recipient.take() else {
+    let Local {
+        burst, allowance, ..
+    } = &mut *cx.core;
+    let Some(Recipient { id, state, .. }) = burst.recipient else {
         return;
     };
-    let mut datagrams = core::mem::take(&mut cx.core.burst.datagrams);
-    let stack = cx.stack;
-    let slot = stack.demux.sockets().slot(id.slot);
+    burst.recipient = None;
+    let slot = cx.stack.demux.sockets().slot(id.slot);
+    let datagrams = &mut burst.datagrams;
     let pushed = slot.map_or(Err(Moved), |slot| {
-        enqueue(cx, slot, &mut datagrams, || slot.status() == status)
+        let sysctls = cx.view.sysctls;
+        slot.queue.push(datagrams, allowance, sysctls, state)
     });
-    if pushed == Err(Moved) {
-        while let Some(datagram) = datagrams.pop() {
-            receive::deliver_alone(cx, datagram);
-        }
+    if !datagrams.is_empty() {
+        let left = core::mem::take(datagrams);
+        finish(cx, slot, left, pushed);
     }
 }
 
-/// Puts datagrams into a socket's queue, and drops those that it has no room for.
+/// Drops what was refused, and looks for the new sockets of what came too late for the old one.
+#[cold]
+fn finish(
+    cx: &mut Context<'_>,
+    slot: Option<&Slot>,
+    mut left: PacketQueue,
+    pushed: Result<(), Moved>,
+) {
+    if let (Ok(()), Some(slot)) = (pushed, slot) {
+        return drop_refused(cx, slot, &mut left);
+    }
+    while let Some(datagram) = left.pop() {
+        receive::deliver_alone(cx, datagram);
+    }
+}
+
+/// Puts one datagram into a socket's queue, if the socket is in the state `status`.
+///
+/// # Errors
+///
+/// The datagram, if it is not.
 pub(super) fn enqueue(
     cx: &mut Context<'_>,
     slot: &Slot,
-    datagrams: &mut PacketQueue,
-    is_right: impl FnOnce() -> bool,
-) -> Result<(), Moved> {
-    let sysctls = cx.view.sysctls;
+    status: Status,
+    datagram: Packet,
+) -> Result<(), Packet> {
+    let mut alone = PacketQueue::new();
+    alone.push(datagram);
+    let allowance = &mut cx.core.allowance;
     let pushed = slot
         .queue
-        .push(datagrams, &mut cx.core.allowance, sysctls, is_right)?;
-    let Refused {
-        queue_full,
-        no_memory,
-    } = pushed;
-    let refused = queue_full.len() + no_memory.len();
-    if refused > 0 {
-        slot.add_drops(refused);
-        drop_all(cx, queue_full, DropReason::SocketRcvbuff);
-        drop_all(cx, no_memory, DropReason::ProtoMem);
+        .push(&mut alone, allowance, cx.view.sysctls, status.pack());
+    match pushed {
+        Ok(()) => drop_refused(cx, slot, &mut alone),
+        Err(Moved) => return alone.pop().map_or(Ok(()), Err),
     }
     Ok(())
 }
 
-fn drop_all(cx: &mut Context<'_>, mut datagrams: PacketQueue, reason: DropReason) {
-    while let Some(datagram) = datagrams.pop() {
-        cx.drop(datagram, reason);
+fn drop_refused(cx: &mut Context<'_>, slot: &Slot, refused: &mut PacketQueue) {
+    slot.add_drops(refused.len());
+    while let Some(datagram) = refused.pop() {
+        match datagram.verdict {
+            Verdict::Drop(reason) => cx.drop(datagram, reason),
+            _ => cx.core.consume(datagram),
+        }
     }
 }

@@ -13,11 +13,13 @@ mod recv;
 mod send;
 mod socket;
 
+pub use crate::ip::path_mtu::PathMtu;
 pub(crate) use burst::{Burst, Taker, flush};
 pub use datagram::Datagram;
-pub(crate) use error::receive_error;
+pub use error::{ErrorOrigin, ErrorReport};
+pub(crate) use error::{ErrorQueue, IcmpReport, receive_error};
 pub use info::{SocketInfo, SocketState};
-pub use options::OptionError;
+pub use options::{MtuDiscover, OptionError};
 pub(crate) use receive::receive;
 pub use recv::{Received, RecvError, RecvSlot};
 pub use send::{Message, UdpSendError};

@@ -1,7 +1,7 @@
 //! Socket options.
 
 use super::socket::NotOpen;
-use crate::socket::{Flag, Mode, SocketId};
+use crate::socket::{Flag, Mode, Options, SocketId};
 use crate::stack::Stack;
 use crate::sysctl::Knob;
 use crate::time::Instant;
@@ -23,8 +23,92 @@ pub enum OptionError {
     NoDevice,
 }
 
+/// What is done about the MTU of paths (`IP_MTU_DISCOVER`, `IPV6_MTU_DISCOVER`); the numbers are
+/// Linux's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(u32)]
+pub enum MtuDiscover {
+    /// Datagrams go without DF, and in fragments if they don't fit the path as far as it is known.
+    Dont = 0,
+    /// With DF if they fit the path, else in fragments.
+    #[default]
+    Want = 1,
+    /// With DF; what does not fit the path is refused.
+    Do = 2,
+    /// With DF; what does not fit the first link is refused, what is known of the path ignored.
+    Probe = 3,
+    /// Without DF; what does not fit the first link is refused. Routers are not heard.
+    Interface = 4,
+    /// Without DF; what does not fit the first link goes in fragments. Routers are not heard.
+    Omit = 5,
+}
+
+impl MtuDiscover {
+    pub(super) fn of(options: &Options) -> Self {
+        match options.mtu_discover() {
+            0 => Self::Dont,
+            2 => Self::Do,
+            3 => Self::Probe,
+            4 => Self::Interface,
+            5 => Self::Omit,
+            _ => Self::Want,
+        }
+    }
+
+    /// Whether routers are heard (Linux's `ip_sk_accept_pmtu`).
+    pub(super) fn accepts(self) -> bool {
+        !matches!(self, Self::Interface | Self::Omit)
+    }
+
+    /// Whether the path counts, as far as it is known, or the first link alone.
+    pub(super) fn uses_path(self) -> bool {
+        matches!(self, Self::Dont | Self::Want | Self::Do)
+    }
+
+    /// Whether what does not fit is refused.
+    pub(super) fn refuses(self) -> bool {
+        matches!(self, Self::Do | Self::Probe | Self::Interface)
+    }
+
+    /// Whether routers may not fragment; `locked` says that nothing is to be discovered.
+    pub(super) fn forbids_fragments(self, locked: bool) -> bool {
+        match self {
+            Self::Do | Self::Probe => true,
+            Self::Want => !locked,
+            Self::Dont | Self::Interface | Self::Omit => false,
+        }
+    }
+}
+
 /// Options.
 impl Stack {
+    /// Sets what is done about the MTU of paths.
+    ///
+    /// # Errors
+    ///
+    /// [`NotOpen`].
+    pub fn udp_set_mtu_discover(&self, id: SocketId, how: MtuDiscover) -> Result<(), NotOpen> {
+        let (slot, _control) = self.demux.control(id).ok_or(NotOpen)?;
+        slot.options().set_mtu_discover(how as u32);
+        Ok(())
+    }
+
+    /// Keeps what the network says about datagrams, soft errors, too, and for a socket that is not
+    /// connected (`IP_RECVERR`, `IPV6_RECVERR`). The next call returns the error;
+    /// [`udp_recv_error`](Self::udp_recv_error) says more.
+    ///
+    /// # Errors
+    ///
+    /// [`NotOpen`].
+    pub fn udp_set_recv_err(&self, id: SocketId, on: bool) -> Result<(), NotOpen> {
+        let (slot, _control) = self.demux.control(id).ok_or(NotOpen)?;
+        slot.options().set(Flag::RecvErr, on);
+        if !on {
+            *slot.reports() = None;
+        }
+        Ok(())
+    }
+
     /// Sets the receive buffer (`SO_RCVBUF`): as in Linux, twice what is asked for, since the limit
     /// counts whole buffers, at most twice `net.core.rmem_max`, at least 2,304 bytes. Returns what
     /// it is now.

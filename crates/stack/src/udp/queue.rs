@@ -17,7 +17,8 @@ use forebay_sync::cache_line::CacheLine;
 use forebay_sync::prefetch::prefetch_read;
 
 use super::memory::Allowance;
-use crate::packet::{ChecksumState, Packet, PacketQueue};
+use crate::drop::DropReason;
+use crate::packet::{ChecksumState, Packet, PacketQueue, Verdict};
 use crate::socket::{Options, SocketError, lock};
 use crate::sysctl::Sysctls;
 
@@ -81,15 +82,6 @@ pub(crate) struct Memory {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Moved;
 
-/// What a queue did not take.
-#[derive(Default)]
-pub(crate) struct Refused {
-    /// For the socket's own limit.
-    pub(crate) queue_full: PacketQueue,
-    /// For the limit of all sockets.
-    pub(crate) no_memory: PacketQueue,
-}
-
 /// Filling.
 impl ReceiveQueue {
     /// Fetches the line that [`push`](Self::push) will write.
@@ -99,30 +91,31 @@ impl ReceiveQueue {
     }
 
     /// Puts datagrams at the end, in order, as far as there is room, and wakes who waits. All of
-    /// them are charged against `allowance`, too.
+    /// them are charged against `allowance`, too. What is refused stays in `datagrams`, the reason
+    /// for its verdict.
     ///
     /// # Errors
     ///
-    /// [`Moved`], with nothing taken, if `is_right` says so under the lock.
+    /// [`Moved`], with nothing taken, if the socket's state is not `state` under the lock.
+    #[inline]
     pub(crate) fn push(
         &self,
         datagrams: &mut PacketQueue,
         allowance: &mut Allowance,
         sysctls: &Sysctls,
-        is_right: impl FnOnce() -> bool,
-    ) -> Result<Refused, Moved> {
+        state: u64,
+    ) -> Result<(), Moved> {
         let mut producers = lock(&self.inbox.producers);
-        if !is_right() {
+        if self.inbox.state.load(Ordering::Relaxed) != state {
             return Err(Moved);
         }
-        let refused = producers.take(datagrams, allowance, sysctls);
-        let wakers = match producers.packets.is_empty() {
-            true => None,
-            false => producers.wakers.take(),
-        };
-        drop(producers);
-        wake(wakers);
-        Ok(refused)
+        producers.take(datagrams, allowance, sysctls);
+        if producers.wakers.is_some() && !producers.packets.is_empty() {
+            let wakers = producers.wakers.take();
+            drop(producers);
+            wake(wakers);
+        }
+        Ok(())
     }
 
     /// Sets the limit; below 2^31, so that the charge can't wrap.
@@ -154,32 +147,41 @@ impl ReceiveQueue {
 
 impl Producers {
     /// A queue takes a datagram that fits its limit, and an empty one takes any.
-    fn take(
-        &mut self,
-        datagrams: &mut PacketQueue,
-        allowance: &mut Allowance,
-        sysctls: &Sysctls,
-    ) -> Refused {
-        let mut refused = Refused::default();
+    #[inline]
+    fn take(&mut self, datagrams: &mut PacketQueue, allowance: &mut Allowance, sysctls: &Sysctls) {
         let bytes = datagrams.bytes();
         let all_fit = self.fits(bytes) || (self.alloc == 0 && datagrams.len() == 1);
         if all_fit && allowance.charge(bytes, self.alloc as usize, sysctls) {
             self.alloc += u32::try_from(bytes).unwrap_or(u32::MAX);
             self.packets.append(datagrams);
-            return refused;
+        } else {
+            self.take_some(datagrams, allowance, sysctls);
         }
-        while let Some(datagram) = datagrams.pop() {
+    }
+
+    #[cold]
+    fn take_some(
+        &mut self,
+        datagrams: &mut PacketQueue,
+        allowance: &mut Allowance,
+        sysctls: &Sysctls,
+    ) {
+        let mut refused = PacketQueue::new();
+        while let Some(mut datagram) = datagrams.pop() {
             let bytes = datagram.truesize();
-            if self.alloc != 0 && !self.fits(bytes) {
-                refused.queue_full.push(datagram);
+            let reason = if self.alloc != 0 && !self.fits(bytes) {
+                DropReason::SocketRcvbuff
             } else if !allowance.charge(bytes, self.alloc as usize, sysctls) {
-                refused.no_memory.push(datagram);
+                DropReason::ProtoMem
             } else {
                 self.alloc += truesize(&datagram);
                 self.packets.push(datagram);
-            }
+                continue;
+            };
+            datagram.verdict = Verdict::Drop(reason);
+            refused.push(datagram);
         }
-        refused
+        datagrams.append(&mut refused);
     }
 
     fn fits(&self, bytes: usize) -> bool {

@@ -6,7 +6,6 @@ use zerocopy::FromBytes;
 
 use super::burst::{self, Taker};
 use super::checksum;
-use super::queue::Moved;
 use crate::core::Context;
 use crate::counters::Counter;
 use crate::demux::early::remember_route;
@@ -15,7 +14,7 @@ use crate::drop::DropReason;
 use crate::family::{Family, V4, V6};
 use crate::ip::destination;
 use crate::ip::icmp::{self, IcmpError};
-use crate::packet::{ChecksumState, IpVersion, Packet, PacketQueue};
+use crate::packet::{ChecksumState, IpVersion, Packet};
 use crate::segment;
 use crate::socket::SocketId;
 use crate::wire::UdpHeader;
@@ -134,21 +133,16 @@ pub(super) fn deliver_alone(cx: &mut Context<'_>, packet: Packet) {
     }
 }
 
-fn deliver_at_once<F: Family>(cx: &mut Context<'_>, packet: Packet) {
+fn deliver_at_once<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
     let flow = Flow::of_packet::<F>(&packet);
-    let mut alone = PacketQueue::new();
-    let mut datagram = packet;
     loop {
-        let Some(taker) = find::<F>(cx, &datagram, &flow, None) else {
-            return no_socket::<F>(cx, datagram);
+        let Some(taker) = find::<F>(cx, &packet, &flow, None) else {
+            return no_socket::<F>(cx, packet);
         };
-        alone.push(datagram);
-        let is_right = || taker.slot.status() == taker.status;
-        let enqueued = burst::enqueue(cx, taker.slot, &mut alone, is_right);
-        datagram = match (enqueued, alone.pop()) {
-            (Err(Moved), Some(again)) => again,
-            _ => return,
-        };
+        match burst::enqueue(cx, taker.slot, taker.status, packet) {
+            Ok(()) => return,
+            Err(again) => packet = again,
+        }
     }
 }
 
@@ -179,19 +173,18 @@ fn deliver_to_all<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
     offer(cx, last, &flow, packet);
 }
 
-fn offer(cx: &mut Context<'_>, id: SocketId, flow: &Flow, packet: Packet) {
+fn offer(cx: &mut Context<'_>, id: SocketId, flow: &Flow, mut packet: Packet) {
     let stack = cx.stack;
-    let Some(slot) = stack.demux.sockets().slot(id.slot) else {
-        return cx.drop(packet, DropReason::SocketClosed);
-    };
-    let iif = packet.iif;
-    let mut alone = PacketQueue::new();
-    alone.push(packet);
-    let is_right = || slot.takes(id, flow, iif).is_some();
-    let enqueued = burst::enqueue(cx, slot, &mut alone, is_right);
-    if let (Err(Moved), Some(packet)) = (enqueued, alone.pop()) {
-        cx.drop(packet, DropReason::SocketClosed);
+    let slot = stack.demux.sockets().slot(id.slot);
+    while let Some(slot) = slot
+        && let Some(status) = slot.takes(id, flow, packet.iif)
+    {
+        match burst::enqueue(cx, slot, status, packet) {
+            Ok(()) => return,
+            Err(again) => packet = again,
+        }
     }
+    cx.drop(packet, DropReason::SocketClosed);
 }
 
 fn no_socket<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {

@@ -5,6 +5,9 @@ use std::io::IoSlice;
 
 use zerocopy::IntoBytes;
 
+use super::error::{ErrorOrigin, ErrorReport};
+use super::info::present;
+use super::options::MtuDiscover;
 use super::socket::{BindError, NotOpen, may_be_local};
 use crate::core::Context;
 use crate::family::{Family, V4, V6};
@@ -248,10 +251,19 @@ impl Outgoing<'_> {
         }
         let dst = F::from_ip(or_loopback(self.to.0)).ok_or(UdpSendError::FamilyNotSupported)?;
         let src = F::from_ip(self.from.0).filter(|src| *src != F::UNSPECIFIED);
-        let route = transmit::route_output::<F>(cx, dst, src, self.device)?;
-        let options = &self.slot.options();
+        let mut route = transmit::route_output::<F>(cx, dst, src, self.device)?;
+        let options = self.slot.options();
         if route.kind == RouteKind::Broadcast && !options.has(Flag::Broadcast) {
             return Err(SendError::AccessDenied.into());
+        }
+        let discover = MtuDiscover::of(options);
+        if !discover.uses_path() {
+            route.mtu = route.link_mtu;
+        }
+        let len = F::HEADER_LEN + UdpHeader::LEN + self.payload_len();
+        if discover.refuses() && len > route.mtu as usize {
+            self.report_too_long(&route);
+            return Err(SendError::MessageTooLong.into());
         }
         let Some(packet) = self.build::<F>(cx, &route) else {
             cx.core.count(F::MIB.udp_sndbuf_errors);
@@ -261,12 +273,30 @@ impl Outgoing<'_> {
             protocol: protocol::UDP,
             ttl: self.message.ttl.or_else(|| options.ttl()),
             tos: self.message.tos.unwrap_or_else(|| options.tos()),
-            // Nothing here learns the path's MTU yet, so routers must be free to fragment.
-            dont_fragment: false,
+            dont_fragment: discover.forbids_fragments(route.mtu_locked),
         };
         transmit::send(cx, packet, &route, &ip)?;
         cx.core.count(F::MIB.udp_out_datagrams);
         Ok(())
+    }
+
+    /// Tells who asked for it how much would have fitted (Linux's `ip_local_error`).
+    fn report_too_long<F: Family>(&self, route: &OutputRoute<'_, F>) {
+        if !self.slot.options().has(Flag::RecvErr) {
+            return;
+        }
+        let inet6 = self.slot.options().has(Flag::Inet6);
+        let device = self.device.unwrap_or(0);
+        self.slot.report(ErrorReport {
+            error: SocketError::MessageTooLong,
+            origin: ErrorOrigin::Local,
+            kind: 0,
+            code: 0,
+            mtu: Some(route.mtu),
+            offender: None,
+            to: present(self.to.0, self.to.1, inet6, device),
+            payload: Vec::new(),
+        });
     }
 
     fn payload_len(&self) -> usize {

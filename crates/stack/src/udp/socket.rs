@@ -2,6 +2,7 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use super::options::MtuDiscover;
 use super::send::{UdpSendError, check_family, or_loopback, scope_id};
 use crate::core::Context;
 use crate::demux::bound::{Binding, InUse};
@@ -74,16 +75,22 @@ impl Stack {
     ///
     /// [`TooManySockets`].
     pub fn udp_open(&self, version: IpVersion) -> Result<SocketId, TooManySockets> {
-        let (rcvbuf, v6only) = self.with_context(Instant::ZERO, |cx| {
+        let (rcvbuf, v6only, no_pmtu_disc) = self.with_context(Instant::ZERO, |cx| {
             let sysctls = cx.view.sysctls;
             (
                 sysctls.get(Knob::RmemDefault),
                 sysctls.is_on(Knob::Bindv6only),
+                sysctls.is_on(Knob::IpNoPmtuDisc),
             )
         });
         let (id, slot) = self.demux.sockets().open().ok_or(TooManySockets)?;
         slot.queue
             .set_limit(u32::try_from(rcvbuf).unwrap_or(u32::MAX));
+        let discover = match no_pmtu_disc {
+            true => MtuDiscover::Dont,
+            false => MtuDiscover::Want,
+        };
+        slot.options().set_mtu_discover(discover as u32);
         slot.options().set(Flag::Inet6, version == IpVersion::V6);
         slot.options()
             .set(Flag::V6Only, version == IpVersion::V6 && v6only);
