@@ -9,6 +9,7 @@ mod errors;
 mod groups;
 mod lookup;
 mod memory;
+mod messages;
 mod moving;
 mod path_mtu;
 mod receive;

@@ -4,7 +4,7 @@
 use std::io::{self, IoSliceMut};
 use std::sync::atomic::Ordering;
 
-use forebay_stack::udp::{Datagram, Message, Received, RecvSlot};
+use forebay_stack::udp::{Datagram, ErrorReport, Message, MtuDiscover, Received, RecvSlot};
 
 use super::UdpSocket;
 use crate::error;
@@ -142,5 +142,48 @@ impl UdpSocket {
     pub fn next_len(&self) -> io::Result<usize> {
         let len = self.inner().udp_next_len(self.id());
         len.map_err(error::not_open)
+    }
+
+    /// Keeps what the network says about datagrams: soft errors, too, and for a socket that is not
+    /// connected (`IP_RECVERR`). The next call returns the error, and
+    /// [`recv_error`](Self::recv_error) says more of it.
+    ///
+    /// # Errors
+    ///
+    /// None that a program can cause.
+    pub fn set_recv_err(&self, on: bool) -> io::Result<()> {
+        let set = self.inner().udp_set_recv_err(self.id(), on);
+        set.map_err(error::not_open)
+    }
+
+    /// Takes the oldest error report (`MSG_ERRQUEUE`), of 16 at most; never waits.
+    ///
+    /// # Errors
+    ///
+    /// None that a program can cause.
+    pub fn recv_error(&self) -> io::Result<Option<ErrorReport>> {
+        let report = self.inner().udp_recv_error(self.id());
+        report.map_err(error::not_open)
+    }
+
+    /// What is done about the MTU of paths (`IP_MTU_DISCOVER`, `IPV6_MTU_DISCOVER`);
+    /// [`MtuDiscover::Want`] unless `net.ipv4.ip_no_pmtu_disc` says otherwise.
+    ///
+    /// # Errors
+    ///
+    /// None that a program can cause.
+    pub fn set_mtu_discover(&self, how: MtuDiscover) -> io::Result<()> {
+        let set = self.inner().udp_set_mtu_discover(self.id(), how);
+        set.map_err(error::not_open)
+    }
+
+    /// Type of service or traffic class of datagrams sent (`IP_TOS`, `IPV6_TCLASS`).
+    ///
+    /// # Errors
+    ///
+    /// None that a program can cause.
+    pub fn set_tos(&self, tos: u8) -> io::Result<()> {
+        let set = self.inner().udp_set_tos(self.id(), tos);
+        set.map_err(error::not_open)
     }
 }
