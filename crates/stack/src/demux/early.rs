@@ -11,6 +11,7 @@ use super::flow::Flow;
 use crate::core::Context;
 use crate::counters::Counter;
 use crate::family::{Family, V4, V6};
+use crate::fib::RpFilter;
 use crate::packet::{IpVersion, Packet, Verdict};
 use crate::receive::MAX_BATCH;
 use crate::socket::{Mode, SocketId};
@@ -84,11 +85,15 @@ impl Looks {
         cx: &Context<'_>,
         packets: impl Iterator<Item = &'p mut Packet>,
     ) {
+        let mut routes = None;
         for (packet, hash) in packets.zip(self.hashes) {
             let flow = flow_of(packet);
             let found = match self.last {
                 Some((same, found)) if same == flow => found,
-                _ => find(cx, &flow, hash, packet),
+                _ => {
+                    let routes = routes.get_or_insert_with(|| InputRoutes::new(cx, packet.iif));
+                    find(cx, routes, &flow, hash, packet)
+                }
             };
             self.last = Some((flow, found));
             let Some(Found { id, is_routed }) = found else {
@@ -105,20 +110,41 @@ impl Looks {
     }
 }
 
-fn find(cx: &Context<'_>, flow: &Flow, hash: u64, packet: &Packet) -> Option<Found> {
+/// What [`input_route`] says of a batch: all of it came in by one interface.
+struct InputRoutes {
+    v4: Option<u64>,
+    v6: Option<u64>,
+}
+
+impl InputRoutes {
+    fn new(cx: &Context<'_>, iif: u32) -> Self {
+        Self {
+            v4: input_route::<V4>(cx, iif),
+            v6: input_route::<V6>(cx, iif),
+        }
+    }
+}
+
+fn find(
+    cx: &Context<'_>,
+    routes: &InputRoutes,
+    flow: &Flow,
+    hash: u64,
+    packet: &Packet,
+) -> Option<Found> {
     let demux = &cx.stack.demux;
     let hit = demux.find_connected(flow, hash, packet.iif)?;
     if let Some(slot) = demux.sockets.slot(hit.id.slot) {
         slot.queue.prefetch();
     }
-    let stamp = match packet.version {
-        IpVersion::V4 => input_route::<V4>(cx, packet.iif),
-        IpVersion::V6 => input_route::<V6>(cx, packet.iif),
+    let route = match packet.version {
+        IpVersion::V4 => routes.v4,
+        IpVersion::V6 => routes.v6,
     };
-    let is_known = |stamp| hit.keys.input_route.load(Ordering::Relaxed) == stamp;
+    let known = hit.keys.input_route.load(Ordering::Relaxed);
     Some(Found {
         id: hit.id,
-        is_routed: stamp.is_some_and(is_known),
+        is_routed: route == Some(known),
     })
 }
 
@@ -162,8 +188,8 @@ fn input_route<F: Family>(cx: &Context<'_>, iif: u32) -> Option<u64> {
     let interface = u64::from(u16::try_from(iif).ok()?) << 48;
     let generations = F::generations(cx.view);
     let generation = match F::rp_filter(cx.view, iif) {
-        0 => generations.input,
-        _ => generations.all,
+        RpFilter::Off => generations.input,
+        RpFilter::Strict | RpFilter::Loose => generations.all,
     };
     Some(interface | generation & GENERATION)
 }
