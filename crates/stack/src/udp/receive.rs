@@ -95,7 +95,8 @@ fn deliver<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
     if cx.core.burst.continues(&flow, packet.iif, found) {
         return cx.core.burst.push(packet);
     }
-    let Some(taker) = find::<F>(cx, &packet, &flow, found) else {
+    let early = found.and_then(|id| Taker::of(cx, id, &flow, packet.iif));
+    let Some(taker) = early.or_else(|| find::<F>(cx, &packet, &flow)) else {
         return no_socket::<F>(cx, packet);
     };
     if packet.route.is_some() {
@@ -104,23 +105,15 @@ fn deliver<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
     burst::add(cx, &taker, flow, packet);
 }
 
-/// Finds the datagram's socket, which may move away at any moment.
-fn find<'a, F: Family>(
-    cx: &Context<'a>,
-    packet: &Packet,
-    flow: &Flow,
-    found: Option<SocketId>,
-) -> Option<Taker<'a>> {
+/// Finds the datagram's socket by the ordinary lookup.
+#[inline(never)]
+fn find<'a, F: Family>(cx: &Context<'a>, packet: &Packet, flow: &Flow) -> Option<Taker<'a>> {
     let demux = &cx.stack.demux;
-    let mut candidate = found;
     // Each turn, a socket has moved meanwhile.
     loop {
-        let looked_up = || demux.lookup(flow, local::<F>(packet), packet.iif);
-        let id = candidate.take().or_else(looked_up)?;
-        if let Some(slot) = demux.sockets().slot(id.slot)
-            && let Some(status) = slot.takes(id, flow, packet.iif)
-        {
-            return Some(Taker { id, slot, status });
+        let id = demux.lookup(flow, local::<F>(packet), packet.iif)?;
+        if let Some(taker) = Taker::of(cx, id, flow, packet.iif) {
+            return Some(taker);
         }
     }
 }
@@ -136,7 +129,7 @@ pub(super) fn deliver_alone(cx: &mut Context<'_>, packet: Packet) {
 fn deliver_at_once<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
     let flow = Flow::of_packet::<F>(&packet);
     loop {
-        let Some(taker) = find::<F>(cx, &packet, &flow, None) else {
+        let Some(taker) = find::<F>(cx, &packet, &flow) else {
             return no_socket::<F>(cx, packet);
         };
         match burst::enqueue(cx, taker.slot, taker.status, packet) {
