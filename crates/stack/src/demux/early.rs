@@ -8,42 +8,118 @@
 use core::sync::atomic::Ordering;
 
 use super::flow::Flow;
+use crate::batch::Lanes;
 use crate::core::Context;
 use crate::counters::Counter;
-use crate::family::Family;
+use crate::family::{Family, V4, V6};
 use crate::fib::RpFilter;
-use crate::packet::{Packet, Verdict};
+use crate::packet::{Destination, IpVersion, Packet, Verdict};
+use crate::receive::MAX_BATCH;
 use crate::socket::{Mode, SocketId};
+use crate::sysctl::Knob;
+use crate::wire::protocol;
 
-/// Fetches what [`look`] will read.
-#[inline]
-pub(crate) fn prefetch<F: Family>(cx: &mut Context<'_>, packet: &mut Packet) {
-    let demux = &cx.stack.demux;
-    demux
-        .established
-        .prefetch(Flow::of_packet::<F>(packet).hash(demux.key));
+/// Looks for the sockets of a batch's packets in `lanes` that are for addresses of our own and whose
+/// ports are known. A fragment is looked up when it is whole, transit never.
+pub(crate) fn demux(cx: &mut Context<'_>, lanes: &Lanes, batch: &mut [Packet]) {
+    let asked = Asked::new(cx);
+    if lanes.is_empty() || !(asked.udp || asked.tcp) {
+        return;
+    }
+    let mut places = [0; MAX_BATCH];
+    let mut hashes = [0; MAX_BATCH];
+    let mut looks = 0;
+    for lane in lanes.iter() {
+        let Some(packet) = batch.get(lane).filter(|packet| asked.includes(packet)) else {
+            continue;
+        };
+        let hash = flow_of(packet).hash(cx.stack.demux.key);
+        cx.stack.demux.established.prefetch(hash);
+        (places[looks % MAX_BATCH], hashes[looks % MAX_BATCH]) = (lane, hash);
+        looks += 1;
+    }
+    for hash in &hashes[..looks] {
+        cx.stack.demux.prefetch_keys(*hash);
+    }
+    // All came in by one interface.
+    let iif = batch.first().map_or(0, |packet| packet.iif);
+    let routes = InputRoutes {
+        v4: input_route::<V4>(cx, iif),
+        v6: input_route::<V6>(cx, iif),
+    };
+    for (lane, hash) in places.iter().zip(&hashes[..looks]) {
+        if let Some(packet) = batch.get_mut(*lane) {
+            look(cx, &routes, packet, *hash);
+        }
+    }
+}
+
+/// Which packets are looked up.
+struct Asked {
+    udp: bool,
+    tcp: bool,
+}
+
+impl Asked {
+    /// Those whose knobs are on, and whose protocol has a connected socket at all.
+    fn new(cx: &Context<'_>) -> Self {
+        let (sysctls, demux) = (cx.view.sysctls, &cx.stack.demux);
+        let is_asked = |knob, protocol| {
+            sysctls.is_on(Knob::IpEarlyDemux)
+                && sysctls.is_on(knob)
+                && demux.early_key(protocol).is_enabled()
+        };
+        Self {
+            udp: is_asked(Knob::UdpEarlyDemux, protocol::UDP),
+            tcp: is_asked(Knob::TcpEarlyDemux, protocol::TCP),
+        }
+    }
+
+    fn includes(&self, packet: &Packet) -> bool {
+        let is_asked = match packet.protocol {
+            protocol::UDP => self.udp,
+            _ => self.tcp,
+        };
+        is_asked
+            && packet.has_ports
+            && packet.destination == Destination::Own
+            && packet.verdict == Verdict::Undecided
+    }
+}
+
+/// What [`input_route`] says of a batch.
+struct InputRoutes {
+    v4: Option<u64>,
+    v6: Option<u64>,
 }
 
 /// Looks for the packet's socket, and with it for its route.
-///
-/// For packets to addresses of our own whose ports are known, and only those: a fragment is looked
-/// up when it is whole, transit never.
-pub(crate) fn look<F: Family>(cx: &mut Context<'_>, packet: &mut Packet) {
+fn look(cx: &mut Context<'_>, routes: &InputRoutes, packet: &mut Packet, hash: u64) {
     let demux = &cx.stack.demux;
-    let flow = Flow::of_packet::<F>(packet);
-    let Some(hit) = demux.find_connected(&flow, flow.hash(demux.key), packet.iif) else {
+    let Some(hit) = demux.find_connected(&flow_of(packet), hash, packet.iif) else {
         return;
     };
     packet.socket = Some(hit.id);
     if let Some(slot) = demux.sockets.slot(hit.id.slot) {
         slot.prefetch();
     }
-    let is_known = |stamp| hit.keys.input_route.load(Ordering::Relaxed) == stamp;
-    if input_route::<F>(cx, packet.iif).is_some_and(is_known) {
+    let known = hit.keys.input_route.load(Ordering::Relaxed);
+    let route = match packet.version {
+        IpVersion::V4 => routes.v4,
+        IpVersion::V6 => routes.v6,
+    };
+    if route == Some(known) {
         packet.verdict = Verdict::Deliver;
         cx.core.count(Counter::ForebayEarlyDemuxHits);
     } else {
         cx.core.count(Counter::ForebayEarlyDemuxStale);
+    }
+}
+
+fn flow_of(packet: &Packet) -> Flow {
+    match packet.version {
+        IpVersion::V4 => Flow::of_packet::<V4>(packet),
+        IpVersion::V6 => Flow::of_packet::<V6>(packet),
     }
 }
 

@@ -87,6 +87,13 @@ impl Established {
         }
     }
 
+    /// The word that [`Self::find`] will most likely be asked about first.
+    #[inline]
+    pub(crate) fn first(&self, hash: u64) -> Option<u32> {
+        let line = self.lines.get(bucket_of(hash, self.buckets()))?;
+        line.candidates(tag(hash)).next()
+    }
+
     /// Calls `matches` with the word of each entry that may belong to `hash`, until it returns
     /// something.
     ///

@@ -30,6 +30,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::MutexGuard;
 
 use forebay_sync::cache_line::CacheLine;
+use forebay_sync::prefetch::prefetch_read;
 use forebay_sync::rcu::Domain;
 use forebay_sync::static_key::StaticKey;
 
@@ -53,9 +54,16 @@ pub struct Demux {
     /// How often a socket has moved from one table to another, or within one.
     moves: CacheLine<AtomicU64>,
     memory: SocketMemory,
-    early_key: StaticKey,
+    early_keys: EarlyKeys,
     /// How many ephemeral ports were looked for.
     ephemeral: AtomicU64,
+}
+
+/// Whether early demux can find anything.
+#[derive(Debug, Default)]
+struct EarlyKeys {
+    udp: StaticKey,
+    tcp: StaticKey,
 }
 
 /// Where a socket is.
@@ -79,14 +87,17 @@ impl Demux {
             bound: Bound::new(key),
             moves: CacheLine::default(),
             memory: SocketMemory::new(socket_memory),
-            early_key: StaticKey::new(),
+            early_keys: EarlyKeys::default(),
             ephemeral: AtomicU64::new(0),
         }
     }
 
-    /// On while there is a connected socket.
-    pub(crate) fn early_key(&self) -> &StaticKey {
-        &self.early_key
+    /// On while there is a connected socket of the protocol.
+    pub(crate) fn early_key(&self, protocol: u8) -> &StaticKey {
+        match protocol {
+            protocol::UDP => &self.early_keys.udp,
+            _ => &self.early_keys.tcp,
+        }
     }
 
     pub(crate) fn sockets(&self) -> &Sockets {
@@ -171,6 +182,17 @@ impl Demux {
             None
         });
         first.or(second)
+    }
+
+    /// Fetches the keys that [`find_connected`](Self::find_connected) will most likely compare.
+    #[inline]
+    fn prefetch_keys(&self, hash: u64) {
+        if let Some(word) = self.established.first(hash)
+            && let (index, which) = unpack_word(word)
+            && let Some(slot) = self.sockets.slot(index)
+        {
+            prefetch_read(slot.key_set(which));
+        }
     }
 
     /// How well a socket fits, as Linux's `compute_score`: one bound to the interface goes before
@@ -371,7 +393,7 @@ impl Demux {
             let word = pack_word(id.slot, keys);
             self.established
                 .insert(hash, word, |word| self.hash_of(word));
-            self.early_key.inc();
+            self.early_key(slot.key_set(keys).flow().protocol()).inc();
         }
         self.bound.add(&to.binding, id, to.peer.is_some());
     }
@@ -385,7 +407,7 @@ impl Demux {
                 .established
                 .remove(hash, word, |word| self.hash_of(word))
             {
-                self.early_key.dec();
+                self.early_key(slot.key_set(keys).flow().protocol()).dec();
             }
         }
         self.bound.remove(&from.binding, id, from.peer.is_some());

@@ -151,9 +151,21 @@ impl TrieReader<'_> {
         }
         // The lanes that have not come to a leaf yet are the first `pending` ones. (The remainders
         // cost nothing and spare the compiler's checks.)
-        let mut lanes: [u8; BATCH] = std::array::from_fn(|lane| lane as u8);
-        let mut pending = count;
+        let mut lanes = [0_u8; BATCH];
+        let mut pending = 0;
         let mut octet = arena.root_octets();
+        for lane in 0..count {
+            let word = arena.word(places[lane]);
+            values[lane] = word;
+            if let Some(page) = child_page(word) {
+                let place = page * PAGE + usize::from(addrs[lane].octet(octet));
+                arena.prefetch(place);
+                places[lane] = place;
+                lanes[pending % BATCH] = lane as u8;
+                pending += 1;
+            }
+        }
+        octet += 1;
         while pending > 0 {
             let mut kept = 0;
             for i in 0..pending {
