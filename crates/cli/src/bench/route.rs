@@ -91,12 +91,13 @@ pub(crate) fn run_kernel(args: &RouteArgs) -> anyhow::Result<ExitCode> {
          --routes, --own and --local make no sense"
     );
     let protocols = [Protocol::Udp, Protocol::Tcp];
+    let common = &args.common;
+    let mut sockets = common.values(&args.sockets, &[0, 1_000, 100_000], &[0, 100_000]);
+    sockets.sort_unstable();
     kernel::run(&Question {
-        common: &args.common,
-        protocols: args.common.values(&args.protocol, &protocols, &protocols),
-        sockets: args
-            .common
-            .values(&args.sockets, &[0, 1_000, 100_000], &[0, 100_000]),
+        common,
+        protocols: common.values(&args.protocol, &protocols, &protocols),
+        sockets,
     })
 }
 

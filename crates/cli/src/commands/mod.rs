@@ -47,7 +47,7 @@ pub(crate) fn complain(error: &anyhow::Error) {
 }
 
 /// Says something on stderr that is no answer.
-pub(crate) fn warn(what: impl Display) {
+fn warn(what: impl Display) {
     // Nobody is left to be told if that fails.
     let _ = writeln!(io::stderr(), "forebay: {what}");
 }

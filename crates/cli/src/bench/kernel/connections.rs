@@ -1,17 +1,17 @@
 //! Established TCP connections of the kernel's.
 
+mod shelf;
+
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use forebay::tcp_repair;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::refusal::{Refusal, Step};
 use crate::bench::net::{Family, Prefixes};
 use crate::random::Random;
-
-/// Descriptors that this process needs for other things.
-const SPARE: u64 = 64;
+use shelf::{FULL, Shelf};
 
 /// Local ports, from this one on; more connections than ports share them.
 const FIRST_PORT: usize = 1_024;
@@ -21,7 +21,8 @@ const PORTS: usize = 60_000;
 /// They end when this is dropped.
 pub(super) struct Connections {
     family: Family,
-    open: Vec<OwnedFd>,
+    open: usize,
+    shelf: Shelf,
     random: Random,
 }
 
@@ -29,7 +30,8 @@ impl Connections {
     pub(super) fn none(family: Family) -> Self {
         Self {
             family,
-            open: Vec::new(),
+            open: 0,
+            shelf: Shelf::new(),
             random: Random::new(3),
         }
     }
@@ -37,54 +39,27 @@ impl Connections {
     /// Opens connections until there are so many.
     pub(super) fn grow(&mut self, connections: usize) -> Result<(), Refusal> {
         let strangers = Prefixes::new(self.family);
-        self.open
-            .reserve(connections.saturating_sub(self.open.len()));
-        while self.open.len() < connections {
-            let port = (FIRST_PORT + self.open.len() % PORTS) as u16;
-            let local = self.family.address(self.family.own());
-            let peer = self.family.address(strangers.address(&mut self.random));
-            let peer_port = (FIRST_PORT + self.random.below(PORTS)) as u16;
-            let connection = tcp_repair::connection(
-                SocketAddr::new(local, port),
-                SocketAddr::new(peer, peer_port),
-            );
-            let connection = connection.map_err(Step::Connect(self.family).refused())?;
-            self.open.push(connection);
+        while self.open < connections {
+            let some = FULL.min(connections - self.open);
+            let opened: io::Result<Vec<_>> = (0..some).map(|_| self.open_one(&strangers)).collect();
+            let put = opened.and_then(|opened| self.shelf.put(&opened));
+            put.map_err(Step::Connect(self.family).refused())?;
         }
         Ok(())
     }
-}
 
-/// Raises the limit of open files for so many connections, if that is permitted, and says for how
-/// many it is enough.
-pub(super) fn permit(connections: u32) -> u32 {
-    let wanted = u64::from(connections) + SPARE;
-    let limit = getrlimit(Resource::Nofile);
-    let is_enough = |limit: Option<u64>| limit.is_none_or(|limit| limit >= wanted);
-    if is_enough(limit.current) {
-        return connections;
+    fn open_one(&mut self, strangers: &Prefixes) -> io::Result<OwnedFd> {
+        let port = FIRST_PORT + self.open % PORTS;
+        let peer = strangers.address(&mut self.random);
+        let peer_port = FIRST_PORT + self.random.below(PORTS);
+        self.open += 1;
+        tcp_repair::connection(
+            self.socket_address(self.family.own(), port),
+            self.socket_address(peer, peer_port),
+        )
     }
-    // An ordinary user may go up to the maximum, root up to fs.nr_open.
-    let maximum = if is_enough(limit.maximum) {
-        limit.maximum
-    } else {
-        Some(wanted)
-    };
-    let raised = Rlimit {
-        current: Some(wanted),
-        maximum,
-    };
-    if setrlimit(Resource::Nofile, raised).is_ok() {
-        return connections;
+
+    fn socket_address(&self, address: u128, port: usize) -> SocketAddr {
+        SocketAddr::new(self.family.address(address), port as u16)
     }
-    let most = Rlimit {
-        current: limit.maximum,
-        maximum: limit.maximum,
-    };
-    let permitted = match setrlimit(Resource::Nofile, most) {
-        Ok(()) => limit.maximum,
-        Err(_) => limit.current,
-    };
-    let permitted = permitted.map_or(connections.into(), |limit| limit.saturating_sub(SPARE));
-    u32::try_from(permitted).map_or(connections, |permitted| permitted.min(connections))
 }

@@ -26,11 +26,10 @@ use super::packet::Protocol;
 use super::report::{self, COLUMNS, Cell, Figures, LEGEND};
 use super::runner::{self, Series};
 use crate::clock::Clock;
-use crate::commands;
 use crate::random::Random;
 
 /// Rounds if they are not said: both are measured within a minute.
-const ROUNDS: u32 = 60;
+const ROUNDS: u32 = 30;
 
 /// Early demux on, off, and off once more for the control.
 const SETTINGS: [bool; 3] = [true, false, false];
@@ -72,7 +71,6 @@ pub(super) fn run(question: &Question<'_>) -> anyhow::Result<ExitCode> {
     let clock = Clock::new();
     let common = question.common;
     let families = common.families();
-    let sockets = permitted(&question.sockets);
 
     // What may be refused comes first.
     let mut network = Network::enter()?;
@@ -89,7 +87,7 @@ pub(super) fn run(question: &Question<'_>) -> anyhow::Result<ExitCode> {
     }
     for family in families {
         let mut connections = Connections::none(family);
-        for &sockets in &sockets {
+        for &sockets in &question.sockets {
             connections.grow(sockets as usize)?;
             let mut bed = Bed::new(family, Own::Addresses(1), Side::Far, 1)?;
             bed.grow_connected(sockets as usize)?;
@@ -116,22 +114,6 @@ pub(super) fn run(question: &Question<'_>) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// As many as there may be open files, in ascending order.
-fn permitted(sockets: &[u32]) -> Vec<u32> {
-    let most = sockets.iter().copied().max().unwrap_or_default();
-    let permitted = connections::permit(most);
-    if permitted < most {
-        commands::warn(format_args!(
-            "the limit of open files permits {permitted} connections instead of {most}: raise it \
-             with `ulimit -n`, or fs.nr_open"
-        ));
-    }
-    let mut sockets: Vec<u32> = sockets.iter().map(|count| permitted.min(*count)).collect();
-    sockets.sort_unstable();
-    sockets.dedup();
-    sockets
 }
 
 fn injectors(

@@ -96,9 +96,10 @@ fn hint(step: Step, error: &io::Error) -> String {
         (Step::Connect(_), Errno::NOPROTOOPT | Errno::INVAL) => {
             "this kernel can't; --sockets 0 measures without connections"
         }
-        (Step::Connect(_), Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-            "ask for fewer with --sockets"
-        }
+        (
+            Step::Connect(_),
+            Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM | Errno::TOOMANYREFS,
+        ) => "ask for fewer with --sockets, or raise fs.file-max and the limit of open files",
         _ => return String::new(),
     };
     format!("; {hint}")
