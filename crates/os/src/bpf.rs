@@ -98,9 +98,9 @@ impl Program {
     /// what a frame took on average, in whole nanoseconds, from the program to the end of what the
     /// kernel then did with it.
     ///
-    /// A call takes long by itself, tens of milliseconds, unless the program is [attached]
-    /// (Self::attach) to some interface: else the kernel rebuilds the table of all programs that are in
-    /// use, and waits until nobody uses the old one. (That is not in the figure.)
+    /// A call takes tens of milliseconds by itself unless the program is attached to some interface by
+    /// [`attach`](Self::attach): else the kernel rebuilds its table of the programs in use, and waits
+    /// until nobody is left who might be reading the old one. That is not in the figure.
     ///
     /// Each frame begins with a copy of `frame`, or with what has become of one that was dropped
     /// since: the kernel uses its pages again as they are. So a program has to write everything that
@@ -108,9 +108,9 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// `EINVAL` from kernels before Linux 5.18; and if the interface's receive queue is registered
-    /// for no XDP, as that of a veth(4) device is while it is up and has a program, or if the frame is shorter than an Ethernet header. `ENODEV` without such an
-    /// interface in the namespace of the calling thread. `EINTR` after a signal.
+    /// `EINVAL` from kernels before Linux 5.18, or if the frame is shorter than an Ethernet header;
+    /// `ENODEV` without such an interface in the namespace of the calling thread; `EINTR` after a
+    /// signal.
     pub fn run_live(
         &self,
         frame: &[u8],

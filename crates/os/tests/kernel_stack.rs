@@ -3,6 +3,7 @@
 mod common;
 
 use std::fs;
+use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::thread;
 
@@ -81,21 +82,22 @@ fn a_frame_is_received_as_often_as_it_passes() {
         assert_eq!(Errno::from_io_error(&again), Some(Errno::EXIST));
         let near = netlink.index("near").expect("near");
         netlink.set_no_queue(near).expect("noqueue");
-        netlink.set_up(near).expect("up");
 
         // An IP header that is nothing but zeros.
         let frame = [&address[..], &[2, 0, 0, 0, 0, 2, 8, 0], &[0; 46]].concat();
         let run = |program: &Program, packets| program.run_live(&frame, near, packets, 64);
-        let errno = run(&pass, 1).map_err(|error| Errno::from_io_error(&error));
-        assert_eq!(errno, Err(Some(Errno::INVAL)), "no queue is registered");
+        netlink.set_up(near).expect("up");
+        let errno = |result: io::Result<u32>| Errno::from_io_error(&result.expect_err("an error"));
+        let short = pass.run_live(&frame[..13], near, 1, 64);
+        assert_eq!(errno(short), Some(Errno::INVAL), "no Ethernet header");
+        let nowhere = pass.run_live(&frame, 99, 1, 64);
+        assert_eq!(errno(nowhere), Some(Errno::NODEV));
+
         let _link = pass.attach(near).expect("attach");
         for (program, packets, received) in [(&pass, 300, 300), (&drop, 50, 300), (&pass, 1, 301)] {
             run(program, packets).expect("live frames");
             assert_eq!(header_errors(), received);
         }
-        let errno = pass.run_live(&frame, 99, 1, 64);
-        let errno = errno.map_err(|error| Errno::from_io_error(&error));
-        assert_eq!(errno, Err(Some(Errno::NODEV)));
     });
 }
 

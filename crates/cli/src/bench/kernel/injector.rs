@@ -43,7 +43,7 @@ impl Injector {
 
     /// To be done before frames of this kind are let in.
     pub(super) fn attach(&self, network: &mut Network) -> Result<(), Refusal> {
-        network.attach(&self.pass, &self.drop)
+        network.attach([&self.pass, &self.drop])
     }
 
     /// Lets packets in, at least as many as are asked for. What it takes to make them and to hand

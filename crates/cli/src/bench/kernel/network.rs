@@ -102,12 +102,11 @@ impl Network {
         self.netlink.add_route(&Route::default_via(gateway))
     }
 
-    /// Attaches programs, instead of others, that are going to let frames in: one where they come in,
-    /// whose queue is not registered for XDP without one, and one at the other end. No frame ever meets
-    /// them there, but the kernel starts a program faster that is attached somewhere.
-    pub(super) fn attach(&mut self, near: &Program, peer: &Program) -> Result<(), Refusal> {
+    /// Attaches programs that are going to let frames in, instead of others. No frame ever meets them
+    /// where they are attached, but the kernel starts a program much faster that is in use somewhere.
+    pub(super) fn attach(&mut self, programs: [&Program; 2]) -> Result<(), Refusal> {
         self.attached.clear();
-        for (name, program) in [(NEAR, near), (NEAR_PEER, peer)] {
+        for (name, program) in [NEAR, NEAR_PEER].into_iter().zip(programs) {
             let link = self
                 .netlink
                 .index(name)
