@@ -24,7 +24,7 @@ use super::bed::{Bed, CHUNK, Own, Side};
 use super::net::Family;
 use super::packet::Protocol;
 use super::report::{self, COLUMNS, Cell, Figures, LEGEND};
-use super::runner::{self, Series};
+use super::runner::{self, Chunk, Series};
 use crate::clock::Clock;
 use crate::random::Random;
 
@@ -36,7 +36,8 @@ const SETTINGS: [bool; 3] = [true, false, false];
 
 /// What the figures of the kernel are.
 const KERNEL_LEGEND: &str = "\
-kernel         Linux's own router in a private namespace; sockets are established TCP connections
+kernel         Linux's own router in a private namespace; sockets are established TCP connections;
+               generate is making packets and handing them over, measured by dropping them there
 forebay        this stack; sockets are connected UDP sockets
 kernel/ours    how many times as long the kernel takes, early demux on
 ";
@@ -94,21 +95,13 @@ pub(super) fn run(question: &Question<'_>) -> anyhow::Result<ExitCode> {
             bed.greet_sockets(&clock)?;
             let of_family = injectors.iter().filter(|(of, ..)| *of == family);
             for (_, protocol, injector) in of_family {
-                injector.attach(&mut network)?;
-                let kernel = measure(common, &clock, |on| {
-                    network.set_early_demux(on)?;
-                    injector.run(&network, &clock, CHUNK as u32)
-                })?;
-                bed.set_transit(*protocol);
-                let ours = measure(common, &clock, |on| {
-                    bed.set("net.ipv4.ip_early_demux", on.into())?;
-                    bed.run_mix(&clock, 0)
-                })?;
                 let place = Place {
                     family,
                     protocol: *protocol,
                     sockets,
                 };
+                let kernel = measure_kernel(common, &clock, &mut network, injector)?;
+                let ours = measure_ours(common, &clock, &mut bed, *protocol)?;
                 place.print(common, &clock, &kernel, &ours)?;
             }
         }
@@ -129,10 +122,36 @@ fn injectors(
     Ok(injectors)
 }
 
+fn measure_kernel(
+    common: &Common,
+    clock: &Clock,
+    network: &mut Network,
+    injector: &Injector,
+) -> anyhow::Result<Vec<Series>> {
+    injector.attach(network)?;
+    measure(common, clock, |on| {
+        network.set_early_demux(on)?;
+        injector.run(network, clock, CHUNK as u32)
+    })
+}
+
+fn measure_ours(
+    common: &Common,
+    clock: &Clock,
+    bed: &mut Bed,
+    protocol: Protocol,
+) -> anyhow::Result<Vec<Series>> {
+    bed.set_transit(protocol);
+    measure(common, clock, |on| {
+        bed.set("net.ipv4.ip_early_demux", on.into())?;
+        bed.run_mix(clock, 0)
+    })
+}
+
 fn measure(
     common: &Common,
     clock: &Clock,
-    chunk: impl FnMut(bool) -> anyhow::Result<runner::Chunk>,
+    chunk: impl FnMut(bool) -> anyhow::Result<Chunk>,
 ) -> anyhow::Result<Vec<Series>> {
     let mut random = Random::new(2);
     runner::run(&SETTINGS, common.rounds(ROUNDS), clock, &mut random, chunk)

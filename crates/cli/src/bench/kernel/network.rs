@@ -33,7 +33,6 @@ const KNOBS: [(&str, &str); 5] = [
     ("net.ipv4.tcp_early_demux", "1"),
     ("net.ipv4.udp_early_demux", "1"),
 ];
-const KNOBS_V6: [(&str, &str); 1] = [("net.ipv6.conf.all.forwarding", "1")];
 
 /// The router, in the network namespace of the thread that made it; that thread can do all this, and
 /// no other. When it ends and the last socket is closed, nothing is left.
@@ -73,9 +72,7 @@ impl Network {
     /// Adds addresses of a family, and a default route by a router behind the far interface.
     pub(super) fn add_family(&mut self, family: Family) -> Result<(), Refusal> {
         if family == Family::V6 {
-            for (knob, value) in KNOBS_V6 {
-                set(knob, value)?;
-            }
+            set("net.ipv6.conf.all.forwarding", "1")?;
         }
         // Neither contains the other's addresses.
         let prefix_len = match family {
