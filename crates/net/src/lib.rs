@@ -15,7 +15,7 @@ mod udp;
 mod worker;
 
 pub use driver::DeviceStatus;
-pub use forebay_os::{netif, netns};
+pub use forebay_os::{bpf, netif, netns, tcp_repair};
 /// The stack underneath, for who drives it by hand: no devices, no clock, no threads.
 pub use forebay_stack as core;
 pub use forebay_stack::{control, counters, drop, fib, interface, sysctl};

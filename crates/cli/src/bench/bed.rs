@@ -18,7 +18,7 @@ use forebay::core::time::Instant;
 use forebay::core::{Stack, StackConfig};
 
 use super::net::{Family, Prefixes};
-use super::packet::Flow;
+use super::packet::{Flow, Protocol};
 use crate::random::Random;
 
 mod chunk;
@@ -83,6 +83,8 @@ pub(super) enum Side {
 /// The stack, the core that works for it, and the buffers that go through it.
 pub(super) struct Bed {
     family: Family,
+    /// What transit is.
+    transit: Protocol,
     stack: Stack,
     core: Core,
     now: Instant,
@@ -125,6 +127,7 @@ impl Bed {
         let queue = stack.transmit_queue(far);
         let mut bed = Self {
             family,
+            transit: Protocol::default(),
             core: stack.core(),
             now: Instant::from_nanos(1_000_000_000),
             near,
@@ -147,6 +150,11 @@ impl Bed {
 
     pub(super) fn family(&self) -> Family {
         self.family
+    }
+
+    /// Says what transit is, which was UDP so far.
+    pub(super) fn set_transit(&mut self, protocol: Protocol) {
+        self.transit = protocol;
     }
 
     /// Sets a knob, if it is set otherwise.

@@ -7,6 +7,7 @@
 mod bed;
 mod demux;
 mod floor;
+mod kernel;
 mod net;
 mod packet;
 mod report;
@@ -18,7 +19,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 
 pub(crate) use demux::{DemuxArgs, run as demux};
-pub(crate) use route::{RouteArgs, run as route};
+pub(crate) use route::{RouteArgs, run as route, run_kernel as kernel_route};
 
 /// What all benches have in common.
 #[derive(Debug, Clone, Args)]

@@ -2,13 +2,16 @@
 
 use std::process::ExitCode;
 
+use anyhow::ensure;
 use clap::Args;
 use serde::Serialize;
 
 use super::Common;
 use super::bed::{Bed, Own, Side};
 use super::floor::Floor;
+use super::kernel::{self, Question};
 use super::net::Family;
+use super::packet::Protocol;
 use super::report::{self, COLUMNS, Cell, Figures, LEGEND};
 use super::runner::{self, Chunk};
 use crate::clock::Clock;
@@ -27,6 +30,7 @@ Examples:
   forebay bench route --family 4 --sockets 1000000    a million sockets and few or many routes
   forebay bench route --local 0,10,100 --rounds 300   a router that is a server, too
   forebay bench route --own 0.0.0.0/0                 beside a transparent proxy
+  forebay bench route --kernel                        what the knob costs on this kernel, as root
   forebay bench route --full --json > route.json      everything, for a program")]
 pub(crate) struct RouteArgs {
     /// Routes, the default one included; in IPv6 at most 200000 of them unless said.
@@ -49,6 +53,10 @@ pub(crate) struct RouteArgs {
           value_parser = clap::value_parser!(u8).range(0..=100))]
     local: Vec<u8>,
 
+    /// With --kernel, only this protocol: udp or tcp.
+    #[arg(long, value_name = "PROTOCOL", value_delimiter = ',')]
+    protocol: Vec<Protocol>,
+
     #[command(flatten)]
     common: Common,
 }
@@ -64,6 +72,7 @@ enum Setting {
 #[derive(Debug, Clone, Serialize)]
 struct Row {
     bench: &'static str,
+    kernel: bool,
     family: u8,
     routes: u32,
     sockets: u32,
@@ -73,7 +82,27 @@ struct Row {
     figures: Figures,
 }
 
+/// The same question to the kernel, as far as both can be asked.
+pub(crate) fn run_kernel(args: &RouteArgs) -> anyhow::Result<ExitCode> {
+    let is_plain = args.routes.is_empty() && args.own.is_empty() && args.local.is_empty();
+    ensure!(
+        is_plain,
+        "with --kernel there is one route and one address, and all packets are in transit: \
+         --routes, --own and --local make no sense"
+    );
+    let protocols = [Protocol::Udp, Protocol::Tcp];
+    let common = &args.common;
+    let mut sockets = common.values(&args.sockets, &[0, 1_000, 100_000], &[0, 100_000]);
+    sockets.sort_unstable();
+    kernel::run(&Question {
+        common,
+        protocols: common.values(&args.protocol, &protocols, &protocols),
+        sockets,
+    })
+}
+
 pub(crate) fn run(args: &RouteArgs) -> anyhow::Result<ExitCode> {
+    ensure!(args.protocol.is_empty(), "--protocol needs --kernel");
     let clock = Clock::new();
     let common = &args.common;
     if !common.json {
@@ -168,6 +197,7 @@ fn measure(args: &RouteArgs, bed: &mut Bed, place: &Place, clock: &Clock) -> any
         for figures in cell.figures(clock) {
             report::json(&Row {
                 bench: "route",
+                kernel: false,
                 family: family.number(),
                 routes: place.routes,
                 sockets: place.sockets,

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use anyhow::bail;
 use clap::{Args, Subcommand};
 
 use crate::bench::{self, DemuxArgs, RouteArgs};
@@ -14,6 +15,11 @@ use crate::bench::{self, DemuxArgs, RouteArgs};
 pub(crate) struct BenchArgs {
     #[command(subcommand)]
     bench: Bench,
+
+    /// Ask the kernel of this machine the same, and print its rows above Forebay's: `route` only,
+    /// by root.
+    #[arg(long, global = true)]
+    kernel: bool,
 }
 
 #[derive(Debug, Clone, Subcommand)]
@@ -24,7 +30,9 @@ enum Bench {
 
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     match &args.bench {
+        Bench::Route(route) if args.kernel => bench::kernel_route(route),
         Bench::Route(args) => bench::route(args),
+        Bench::Demux(_) if args.kernel => bail!("only `bench route` can ask the kernel"),
         Bench::Demux(args) => bench::demux(args),
     }
 }

@@ -5,7 +5,7 @@ use forebay::core::packet::{Meta, PacketQueue};
 
 use super::{Bed, CHUNK, FIRST_PORT, PORTS};
 use crate::bench::floor::Floor;
-use crate::bench::packet::{self, Flow, LEN};
+use crate::bench::packet::{self, Flow, LEN, Protocol};
 use crate::bench::runner::Chunk;
 use crate::bench::statistics::middle_mean;
 use crate::clock::Clock;
@@ -77,7 +77,7 @@ impl Bed {
                 continue;
             };
             ensure!(
-                packet::is_forwarded(self.family, packet.data(), dst, sequence),
+                self.is_forwarded(packet.data(), dst, sequence),
                 "the bare loop made packet {sequence} wrong"
             );
         }
@@ -124,12 +124,12 @@ impl Bed {
         let mut expected = Vec::with_capacity(CHUNK);
         for sequence in 0..CHUNK {
             let target = pick(&mut self.random, self.sockets.len());
-            let (flow, what) = match target {
+            let (protocol, flow, what) = match target {
                 Target::Socket(socket) => {
                     let Some((_, flow)) = self.sockets.get(socket) else {
                         bail!("there is no socket {socket}");
                     };
-                    (*flow, Expected::Received { socket })
+                    (Protocol::Udp, *flow, Expected::Received { socket })
                 }
                 Target::Transit => {
                     let dst = self.stranger();
@@ -140,11 +140,11 @@ impl Bed {
                         dst,
                         dst_port: 53,
                     };
-                    (flow, Expected::Forwarded { dst })
+                    (self.transit, flow, Expected::Forwarded { dst })
                 }
             };
             expected.push(what);
-            let bytes = packet::build(self.family, &flow, sequence as u32);
+            let bytes = packet::build(self.family, protocol, &flow, sequence as u32);
             let Some(buffer) = self.buffers.get_mut(sequence) else {
                 bail!("there is no buffer {sequence}");
             };
@@ -186,7 +186,7 @@ impl Bed {
                     let Some(packet) = sent.pop() else {
                         bail!("packet {sequence} was not forwarded; {}", self.drops());
                     };
-                    let is_right = packet::is_forwarded(self.family, packet.data(), dst, sequence);
+                    let is_right = self.is_forwarded(packet.data(), dst, sequence);
                     self.buffers.push(packet);
                     ensure!(is_right, "packet {sequence} was forwarded wrong");
                 }
@@ -195,6 +195,10 @@ impl Bed {
         }
         ensure!(sent.is_empty(), "more was forwarded than was to be");
         Ok(())
+    }
+
+    fn is_forwarded(&self, packet: &[u8], dst: u128, sequence: u32) -> bool {
+        packet::is_forwarded(self.family, self.transit, packet, dst, sequence)
     }
 
     fn receive_from(&self, socket: usize, sequence: u32) -> anyhow::Result<()> {
