@@ -2,17 +2,20 @@
 //!
 //! A [`bed`] is a stack with routes, sockets and buffers, through which chunks of packets go; a
 //! [`runner`] does the chunks of all settings in random order, so that what the machine does
-//! meanwhile hits them alike.
+//! meanwhile hits them alike. Rows come out as a [table, JSON](report) and a [`plot`].
 
 mod bed;
 mod demux;
 mod floor;
 mod net;
 mod packet;
+mod plot;
 mod report;
 mod route;
 mod runner;
 mod statistics;
+
+use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -39,9 +42,18 @@ struct Common {
     /// Print JSON, an object a row.
     #[arg(short, long)]
     json: bool,
+
+    /// Draw the rows as bars, too, into this file.
+    #[arg(long, value_name = "FILE.svg")]
+    svg: Option<PathBuf>,
 }
 
 impl Common {
+    /// Where a plot is to go, if one is wanted: to be asked before measuring.
+    fn svg_file(&self) -> anyhow::Result<Option<plot::SvgFile>> {
+        self.svg.as_deref().map(plot::SvgFile::new).transpose()
+    }
+
     fn families(&self) -> Vec<net::Family> {
         let is_wanted = |family: &net::Family| {
             self.family.is_empty() || self.family.contains(&family.to_string())

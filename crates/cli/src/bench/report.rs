@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
+use super::plot;
 use super::runner::Series;
 use super::statistics::{Summary, ratio};
 use crate::clock::Clock;
@@ -44,7 +45,7 @@ impl Figures {
         on_off: Option<f64>,
         clock: &Clock,
     ) -> Self {
-        let Summary { median, spread } = Summary::of(times.iter().copied());
+        let Summary { median, spread, .. } = Summary::of(times.iter().copied());
         Self {
             row,
             ip_early_demux: demux,
@@ -96,6 +97,22 @@ impl Cell<'_> {
         rows
     }
 
+    /// Its row in a plot, whose kinds are [`KINDS`].
+    pub(super) fn plot_row(&self, label: String) -> plot::Row {
+        let on = self.on.summary();
+        let floor = self.floor.map(Series::summary);
+        let (on_off, control) = (self.on_off(), self.control());
+        let mut note = format!("on/off {on_off:.3} (off/off {control:.3})");
+        if let Some(floor) = &floor {
+            note.push_str(&format!(", {:.1} × bare", on.median / floor.median));
+        }
+        plot::Row {
+            label,
+            bars: vec![Some(on), Some(self.off.summary()), floor],
+            note,
+        }
+    }
+
     /// The columns of a line of the table that [`COLUMNS`] names.
     pub(super) fn columns(&self, clock: &Clock) -> String {
         let (on, off) = (self.on.summary(), self.off.summary());
@@ -120,6 +137,9 @@ impl Cell<'_> {
         )
     }
 }
+
+/// The bars of a cell in a plot.
+pub(super) const KINDS: [&str; 3] = ["early demux on", "early demux off", "bare loop"];
 
 /// The heads of the columns of figures.
 pub(super) const COLUMNS: &str =

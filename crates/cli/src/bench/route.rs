@@ -9,9 +9,11 @@ use super::Common;
 use super::bed::{Bed, Own, Side};
 use super::floor::Floor;
 use super::net::Family;
-use super::report::{self, COLUMNS, Cell, Figures, LEGEND};
+use super::plot::{Plot, Words};
+use super::report::{self, COLUMNS, Cell, Figures, KINDS, LEGEND};
 use super::runner::{self, Chunk};
 use crate::clock::Clock;
+use crate::numbers::{counted, grouped};
 use crate::random::Random;
 
 /// Forwarding in memory, with early demux on and off.
@@ -27,6 +29,7 @@ Examples:
   forebay bench route --family 4 --sockets 1000000    a million sockets and few or many routes
   forebay bench route --local 0,10,100 --rounds 300   a router that is a server, too
   forebay bench route --own 0.0.0.0/0                 beside a transparent proxy
+  forebay bench route --svg route.svg                 to be looked at
   forebay bench route --full --json > route.json      everything, for a program")]
 pub(crate) struct RouteArgs {
     /// Routes, the default one included; in IPv6 at most 200000 of them unless said.
@@ -53,6 +56,17 @@ pub(crate) struct RouteArgs {
     common: Common,
 }
 
+const PLOT: Words = Words {
+    title: "Forwarding: what early demux costs",
+    caption: &[
+        "64-byte UDP packets to random destinations, in memory, on one core. Less is better.",
+        "Bars are medians, whiskers the middle half. Nanoseconds are this machine's; ratios carry over:",
+        "on/off is the price of early demux, off/off how exact that is, × bare how far from the bare loop.",
+    ],
+    unit: "ns a packet",
+    kinds: &KINDS,
+};
+
 /// What is measured on one stack at a time.
 #[derive(Debug, Clone, Copy)]
 enum Setting {
@@ -76,6 +90,8 @@ struct Row {
 pub(crate) fn run(args: &RouteArgs) -> anyhow::Result<ExitCode> {
     let clock = Clock::new();
     let common = &args.common;
+    let svg = common.svg_file()?;
+    let mut plot = Plot::new(PLOT);
     if !common.json {
         report::line(LEGEND)?;
         report::line(&format!("family  routes  sockets       own local{COLUMNS}"))?;
@@ -101,10 +117,13 @@ pub(crate) fn run(args: &RouteArgs) -> anyhow::Result<ExitCode> {
                         sockets,
                         own,
                     };
-                    measure(args, &mut bed, &place, &clock)?;
+                    measure(args, &mut bed, &place, &clock, &mut plot)?;
                 }
             }
         }
+    }
+    if let Some(svg) = svg {
+        svg.write(&plot)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -124,8 +143,43 @@ struct Place {
     own: Own,
 }
 
+impl Place {
+    /// Above its bars.
+    fn heading(&self, family: Family) -> String {
+        let routes = counted(self.routes.into(), "route");
+        match self.own {
+            Own::Addresses(1) => format!("IPv{family}, {routes}"),
+            Own::Addresses(own) => {
+                format!(
+                    "IPv{family}, {routes}, {} own addresses",
+                    grouped(own.into())
+                )
+            }
+            Own::Everything => {
+                let everything = self.own.name(family);
+                format!("IPv{family}, {routes}, a local route to {everything}")
+            }
+        }
+    }
+
+    /// Beside its bars.
+    fn label(&self, local: u8) -> String {
+        let sockets = counted(self.sockets.into(), "socket");
+        match local {
+            0 => sockets,
+            local => format!("{sockets}, {local} % local"),
+        }
+    }
+}
+
 /// All shares of local packets on one stack.
-fn measure(args: &RouteArgs, bed: &mut Bed, place: &Place, clock: &Clock) -> anyhow::Result<()> {
+fn measure(
+    args: &RouteArgs,
+    bed: &mut Bed,
+    place: &Place,
+    clock: &Clock,
+    plot: &mut Plot,
+) -> anyhow::Result<()> {
     let common = &args.common;
     let family = bed.family();
     let floor = Floor::new(family, place.routes as usize);
@@ -156,6 +210,7 @@ fn measure(args: &RouteArgs, bed: &mut Bed, place: &Place, clock: &Clock) -> any
             again,
             floor: rest.first(),
         };
+        plot.add(place.heading(family), cell.plot_row(place.label(*local)));
         let own = place.own.name(family);
         if !common.json {
             let (routes, sockets) = (place.routes, place.sockets);

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 
 use super::asking;
-use super::numbers::grouped;
+use crate::numbers::grouped;
 use crate::playback::{Capture, Fate, Rig, RigArgs, Told, tell};
 
 /// Tell the story of each packet of a capture, stage by stage.

@@ -7,7 +7,7 @@ use forebay::core::trace::EarlyDemux;
 use serde_json::{Map, Value, json};
 
 use crate::clock::Clock;
-use crate::commands::numbers::{bytes, grouped};
+use crate::numbers::{bytes, counted, grouped};
 use crate::playback::{Capture, Fate, Measured, STAGES, Told, median, quartiles};
 
 const EARLY_DEMUX: &str = "net.ipv4.ip_early_demux";
@@ -94,7 +94,7 @@ impl Report<'_> {
             out,
             "{}: {} of IP ({} IPv4, {} IPv6), {}",
             self.file,
-            count(packets.len(), "packet"),
+            counted(packets.len() as u64, "packet"),
             of_version(4),
             of_version(6),
             bytes(size as u64)
@@ -104,7 +104,7 @@ impl Report<'_> {
             writeln!(
                 out,
                 "{} without an IP packet: passed over",
-                count(not_ip, "frame")
+                counted(not_ip as u64, "frame")
             )?;
         }
         let cut = frames.iter().filter(|frame| frame.is_cut).count();
@@ -112,21 +112,21 @@ impl Report<'_> {
             writeln!(
                 out,
                 "{} cut by the capture: too short for their headers",
-                count(cut, "packet")
+                counted(cut as u64, "packet")
             )?;
         }
         if self.sockets > 0 {
             writeln!(
                 out,
                 "{} connected for the UDP flows to this host",
-                count(self.sockets, "socket")
+                counted(self.sockets as u64, "socket")
             )?;
         }
         if self.refused > 0 {
             writeln!(
                 out,
                 "{} to this host without a socket: none could be connected so",
-                count(self.refused, "UDP flow")
+                counted(self.refused as u64, "UDP flow")
             )?;
         }
         writeln!(out)
@@ -170,7 +170,7 @@ impl Report<'_> {
             true => "The same became of every packet under both.".to_owned(),
             false => format!(
                 "Something else became of {}: {}.",
-                count(differing.len(), "packet"),
+                counted(differing.len() as u64, "packet"),
                 ranges(&differing)
             ),
         };
@@ -245,7 +245,7 @@ fn compared(first: &Column, second: &Column) -> String {
             differing => format!(
                 "it changes what becomes of {} of {}",
                 grouped(differing as u64),
-                count(second.packets(), "packet")
+                counted(second.packets() as u64, "packet")
             ),
         },
     };
@@ -264,7 +264,7 @@ fn early_effect(columns: [&Column; 2]) -> String {
             .count()
     };
     let most = columns.map(found).into_iter().max().unwrap_or(0);
-    let packets = count(columns[0].packets(), "packet");
+    let packets = counted(columns[0].packets() as u64, "packet");
     match most {
         0 => format!("it finds the socket of none of {packets}"),
         _ => format!(
@@ -377,12 +377,6 @@ fn early_name(early: EarlyDemux) -> Option<(u8, String)> {
         EarlyDemux::NotTried(_) => return None,
     };
     Some((5, name.to_owned()))
-}
-
-/// `1 packet`, `1,200 packets`.
-fn count(number: usize, what: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{} {what}{plural}", grouped(number as u64))
 }
 
 /// `1-3, 7, 9-12 and 40 more`.
