@@ -16,7 +16,6 @@ const NAMED: usize = 8;
 
 /// Everything that is told.
 pub(super) struct Report<'c> {
-    pub(super) file: String,
     pub(super) capture: &'c Capture,
     /// Connected sockets, and flows that got none.
     pub(super) sockets: usize,
@@ -60,6 +59,18 @@ impl Report<'_> {
             let [low, _, high] = quartiles(&column.measured.all());
             format!("{low:.1}-{high:.1}")
         })?;
+        if self
+            .columns
+            .iter()
+            .any(|column| column.measured.left_out > 0)
+        {
+            self.row(out, "  interrupted batches, left out", |column| {
+                let Measured {
+                    left_out, batches, ..
+                } = column.measured;
+                format!("{} of {}", grouped(left_out), grouped(batches))
+            })?;
+        }
         for (index, (_, name)) in STAGES.iter().enumerate() {
             self.row(out, &format!("    {name}"), |column| {
                 format!("{:.1}", column.stage(index))
@@ -93,7 +104,7 @@ impl Report<'_> {
         writeln!(
             out,
             "{}: {} of IP ({} IPv4, {} IPv6), {}",
-            self.file,
+            self.capture.name,
             counted(packets.len() as u64, "packet"),
             of_version(4),
             of_version(6),
@@ -209,7 +220,7 @@ impl Report<'_> {
         let objects = self.columns.iter().map(|column| {
             let mut object = column.json();
             object.insert("bench".to_owned(), "replay".into());
-            object.insert("file".to_owned(), self.file.as_str().into());
+            object.insert("file".to_owned(), self.capture.name.as_str().into());
             object.insert("sockets".to_owned(), self.sockets.into());
             let cycles = self.clock.cycles(column.ns());
             let cycles = cycles.map(|cycles| rounded(cycles, 1));
@@ -337,6 +348,8 @@ impl Column {
         for (key, value) in [
             ("packets", self.packets().into()),
             ("measured", self.measured.packets.into()),
+            ("batches", self.measured.batches.into()),
+            ("left_out", self.measured.left_out.into()),
             ("ns", rounded(middle, 2)),
             ("mpps", rounded(1_000.0 / middle, 3)),
             ("spread", rounded((high - low) / middle, 4)),
