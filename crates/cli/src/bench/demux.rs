@@ -29,17 +29,17 @@ Examples:
   forebay bench demux --full --json > demux.json   everything, for a program")]
 pub(crate) struct DemuxArgs {
     /// Open connected sockets.
-    #[arg(long, value_name = "N", value_delimiter = ',',
+    #[arg(long, value_name = "N", value_delimiter = ',', allow_negative_numbers = true,
           value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     sockets: Vec<u32>,
 
     /// Routes, the default one included; in IPv6 at most 200000 of them unless said.
-    #[arg(long, value_name = "N", value_delimiter = ',',
+    #[arg(long, value_name = "N", value_delimiter = ',', allow_negative_numbers = true,
           value_parser = clap::value_parser!(u32).range(1..=4_000_000))]
     routes: Vec<u32>,
 
     /// Reverse-path filtering, which only IPv4 has.
-    #[arg(long, value_name = "0|1", value_delimiter = ',',
+    #[arg(long, value_name = "0|1", value_delimiter = ',', allow_negative_numbers = true,
           value_parser = clap::value_parser!(u8).range(0..=1))]
     rp_filter: Vec<u8>,
 

@@ -32,7 +32,8 @@ struct Common {
     family: Vec<String>,
 
     /// Chunks of 16,384 packets that each setting is measured with; 300 with --full unless said.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(3..=100_000))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true,
+          value_parser = clap::value_parser!(u32).range(3..=100_000))]
     rounds: Option<u32>,
 
     /// Every setting, instead of those that tell most: takes minutes.

@@ -20,9 +20,11 @@ pub(super) struct Cell<'a> {
 /// The figures of a row of JSON.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Figures {
-    /// What the row is: `stages`; `control`, the setting with the knob off under another name; the
-    /// bare loop `floor`; `generate` or `verify`, which are not part of what is measured.
-    row: &'static str,
+    /// What the row is, if it is not what was to be measured: `control`, the setting with the knob
+    /// off under another name; the bare loop `floor`; `generate` or `verify`, which no figure has in
+    /// it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    row: Option<&'static str>,
     /// None where the knob means nothing.
     ip_early_demux: Option<u8>,
     /// Nanoseconds a packet.
@@ -39,7 +41,7 @@ pub(super) struct Figures {
 
 impl Figures {
     fn new(
-        row: &'static str,
+        row: Option<&'static str>,
         demux: Option<u8>,
         times: &[f64],
         on_off: Option<f64>,
@@ -73,10 +75,10 @@ impl Cell<'_> {
     pub(super) fn figures(&self, clock: &Clock) -> Vec<Figures> {
         let on_off = Some(self.on_off());
         let mut rows = vec![
-            Figures::new("stages", Some(1), &self.on.stages, on_off, clock),
-            Figures::new("stages", Some(0), &self.off.stages, on_off, clock),
+            Figures::new(None, Some(1), &self.on.stages, on_off, clock),
+            Figures::new(None, Some(0), &self.off.stages, on_off, clock),
             Figures::new(
-                "control",
+                Some("control"),
                 Some(0),
                 &self.again.stages,
                 Some(self.control()),
@@ -84,16 +86,28 @@ impl Cell<'_> {
             ),
         ];
         if let Some(floor) = self.floor {
-            rows.push(Figures::new("floor", None, &floor.stages, None, clock));
+            rows.push(Figures::new(
+                Some("floor"),
+                None,
+                &floor.stages,
+                None,
+                clock,
+            ));
         }
         rows.push(Figures::new(
-            "generate",
+            Some("generate"),
             None,
             &self.off.generate,
             None,
             clock,
         ));
-        rows.push(Figures::new("verify", None, &self.off.verify, None, clock));
+        rows.push(Figures::new(
+            Some("verify"),
+            None,
+            &self.off.verify,
+            None,
+            clock,
+        ));
         rows
     }
 

@@ -33,22 +33,27 @@ Examples:
   forebay bench route --full --json > route.json      everything, for a program")]
 pub(crate) struct RouteArgs {
     /// Routes, the default one included; in IPv6 at most 200000 of them unless said.
-    #[arg(long, value_name = "N", value_delimiter = ',',
+    #[arg(long, value_name = "N", value_delimiter = ',', allow_negative_numbers = true,
           value_parser = clap::value_parser!(u32).range(1..=4_000_000))]
     routes: Vec<u32>,
 
     /// Open connected sockets.
-    #[arg(long, value_name = "N", value_delimiter = ',',
+    #[arg(long, value_name = "N", value_delimiter = ',', allow_negative_numbers = true,
           value_parser = clap::value_parser!(u32).range(0..=10_000_000))]
     sockets: Vec<u32>,
 
     /// Addresses of the stack; 0.0.0.0/0 for a local route to everything in a table that other
     /// packets use.
-    #[arg(long, value_name = "N", value_delimiter = ',')]
+    #[arg(
+        long,
+        value_name = "N",
+        value_delimiter = ',',
+        allow_negative_numbers = true
+    )]
     own: Vec<Own>,
 
     /// Packets in a hundred that are for the stack's sockets.
-    #[arg(long, value_name = "PERCENT", value_delimiter = ',',
+    #[arg(long, value_name = "PERCENT", value_delimiter = ',', allow_negative_numbers = true,
           value_parser = clap::value_parser!(u8).range(0..=100))]
     local: Vec<u8>,
 
