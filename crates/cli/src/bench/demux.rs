@@ -9,7 +9,7 @@ use super::Common;
 use super::bed::{Bed, Own, Side};
 use super::net::Family;
 use super::plot::{Plot, Words};
-use super::report::{self, COLUMNS, Cell, Figures, KINDS, LEGEND};
+use super::report::{self, COLUMNS, Cell, Figures, KINDS, LEGEND, NOTES};
 use super::runner;
 use crate::clock::Clock;
 use crate::numbers::counted;
@@ -51,11 +51,12 @@ const PLOT: Words = Words {
     title: "Delivery to connected sockets: what early demux saves",
     caption: &[
         "64-byte UDP datagrams for random sockets, in memory, on one core. Less is better.",
-        "Bars are medians, whiskers the middle half. Nanoseconds are this machine's; ratios carry over:",
-        "on/off is what early demux leaves of the time, off/off how exact that is.",
+        "Bars are medians, whiskers the middle half. Nanoseconds are one machine's; ratios carry over:",
+        "on/off is what early demux leaves of the time, off/off how exactly that is known.",
     ],
     unit: "ns a packet",
     kinds: &[KINDS[0], KINDS[1]],
+    notes: &[NOTES[0], NOTES[1]],
 };
 
 /// Where a row belongs.

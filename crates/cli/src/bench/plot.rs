@@ -33,6 +33,8 @@ pub(super) struct Words {
     pub(super) unit: &'static str,
     /// The kinds of bars, at most as many as there are [`COLORS`].
     pub(super) kinds: &'static [&'static str],
+    /// What the figures beside the bars are.
+    pub(super) notes: &'static [&'static str],
 }
 
 #[derive(Debug)]
@@ -47,8 +49,8 @@ pub(super) struct Row {
     pub(super) label: String,
     /// Of each kind; `None` where there is nothing to show.
     pub(super) bars: Vec<Option<Summary>>,
-    /// What stands beside them.
-    pub(super) note: String,
+    /// What stands beside them, in a column each.
+    pub(super) notes: Vec<String>,
 }
 
 /// Where a plot goes.
@@ -72,14 +74,17 @@ impl SvgFile {
 }
 
 // Pixels.
-const WIDTH: i32 = 960;
+const WIDTH: i32 = 980;
 const MARGIN: i32 = 16;
 const LINE: i32 = 18;
 /// Where the bars are, between their labels and their notes.
-const BARS: (i32, i32) = (216, 700);
+const BARS: (i32, i32) = (236, 700);
+/// Where the first column of notes ends, and how wide the others are.
+const NOTES: (i32, i32) = (820, 70);
 const BAR: i32 = 11;
 const ROW_GAP: i32 = 9;
 const HEADING: i32 = 26;
+const LEGEND_GAP: i32 = 8;
 
 /// Of the kinds. Told apart by those who see few colours (Okabe and Ito).
 const COLORS: [RGBColor; 6] = [
@@ -137,6 +142,7 @@ impl Plot {
         let axis = Axis::to(self.longest());
         let (top, bottom) = (self.top(), self.height() - MARGIN - 2 * LINE);
         axis.draw(area, top, bottom, self.words.unit)?;
+        draw_notes(area, self.words.notes, top - 8, &BOLD)?;
         let mut y = top;
         for group in &self.groups {
             y += HEADING;
@@ -162,6 +168,7 @@ impl Plot {
             text(area, line, (MARGIN, y), HPos::Left, &PLAIN)?;
             y += LINE;
         }
+        y += LEGEND_GAP;
         let mut x = BARS.0;
         for (kind, color) in kinds.iter().zip(COLORS) {
             draw_square(area, (x, y), color)?;
@@ -174,7 +181,7 @@ impl Plot {
     fn draw_row<'a>(&self, area: &Area<'a>, axis: &Axis, row: &Row, top: i32) -> Drawn<'a> {
         let middle = top + BAR * self.words.kinds.len() as i32 / 2;
         text(area, &row.label, (BARS.0 - 8, middle), HPos::Right, &PLAIN)?;
-        text(area, &row.note, (BARS.1 + 48, middle), HPos::Left, &PLAIN)?;
+        draw_notes(area, &row.notes, middle, &PLAIN)?;
         for (index, (bar, color)) in row.bars.iter().zip(COLORS).enumerate() {
             let y = top + BAR * index as i32;
             if let Some(summary) = bar {
@@ -186,7 +193,7 @@ impl Plot {
 
     /// Where the bars' field begins.
     fn top(&self) -> i32 {
-        MARGIN + 8 + LINE + 6 + LINE * (self.words.caption.len() as i32 + 1) + LINE
+        MARGIN + 8 + LINE + 6 + LINE * (self.words.caption.len() as i32 + 1) + LEGEND_GAP + LINE
     }
 
     fn row_height(&self) -> i32 {
@@ -271,6 +278,15 @@ fn text<'a>(area: &Area<'a>, text: &str, at: (i32, i32), side: HPos, look: &Look
     area.draw(&Text::new(text, at, style))
 }
 
+/// Figures beside the bars, or what they are.
+fn draw_notes<'a, T: AsRef<str>>(area: &Area<'a>, notes: &[T], y: i32, look: &Look) -> Drawn<'a> {
+    let (first, width) = NOTES;
+    for (note, x) in notes.iter().zip((first..).step_by(width as usize)) {
+        text(area, note.as_ref(), (x, y), HPos::Right, look)?;
+    }
+    Ok(())
+}
+
 /// A square of the legend.
 fn draw_square<'a>(area: &Area<'a>, at: (i32, i32), color: RGBColor) -> Drawn<'a> {
     let corners = [(at.0, at.1 - 6), (at.0 + 12, at.1 + 6)];
@@ -286,6 +302,7 @@ mod tests {
         caption: &["Bars are medians.", "Less is better."],
         unit: "ns a packet",
         kinds: &["on", "off", "bare loop"],
+        notes: &["ratio"],
     };
 
     fn row(label: &str, medians: [Option<f64>; 3]) -> Row {
@@ -297,7 +314,7 @@ mod tests {
         Row {
             label: label.to_owned(),
             bars: medians.map(|median| median.map(summary)).to_vec(),
-            note: format!("note of {label}"),
+            notes: vec![format!("note of {label}")],
         }
     }
 
@@ -360,6 +377,7 @@ mod tests {
             ("bare loop", 1),
             ("1 route", 1),
             ("no sockets", 2),
+            ("ratio", 1),
             ("note of sockets", 1),
             ("80.0", 1),
             ("60", 2),

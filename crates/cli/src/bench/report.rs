@@ -111,19 +111,19 @@ impl Cell<'_> {
         rows
     }
 
-    /// Its row in a plot, whose kinds are [`KINDS`].
+    /// Its row in a plot, whose kinds are [`KINDS`] and whose notes [`NOTES`].
     pub(super) fn plot_row(&self, label: String) -> plot::Row {
         let on = self.on.summary();
         let floor = self.floor.map(Series::summary);
-        let (on_off, control) = (self.on_off(), self.control());
-        let mut note = format!("on/off {on_off:.3} (off/off {control:.3})");
-        if let Some(floor) = &floor {
-            note.push_str(&format!(", {:.1} × bare", on.median / floor.median));
-        }
+        let mut notes = vec![
+            format!("{:.3}", self.on_off()),
+            format!("{:.3}", self.control()),
+        ];
+        notes.extend(floor.map(|floor| format!("{:.1}", on.median / floor.median)));
         plot::Row {
             label,
             bars: vec![Some(on), Some(self.off.summary()), floor],
-            note,
+            notes,
         }
     }
 
@@ -154,6 +154,9 @@ impl Cell<'_> {
 
 /// The bars of a cell in a plot.
 pub(super) const KINDS: [&str; 3] = ["early demux on", "early demux off", "bare loop"];
+
+/// The figures beside them.
+pub(super) const NOTES: [&str; 3] = ["on/off", "off/off", "on/bare"];
 
 /// The heads of the columns of figures.
 pub(super) const COLUMNS: &str =

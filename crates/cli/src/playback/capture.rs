@@ -11,14 +11,15 @@ use super::mix::Mix;
 
 /// What is played.
 #[derive(Debug, Clone, Args)]
+#[group(required = true, multiple = false)]
 pub(crate) struct CaptureArgs {
     /// The capture: pcap or pcapng
-    #[arg(value_name = "FILE.pcap", required_unless_present = "mix")]
+    #[arg(value_name = "FILE.pcap")]
     file: Option<PathBuf>,
 
     /// Instead of a capture, 10,000 UDP packets of 64 bytes, IPv4 and IPv6: so many parts in
     /// transit, and so many for connected sockets of this host, as in 90:10
-    #[arg(long, value_name = "TRANSIT:LOCAL", conflicts_with_all = ["file", "config", "host", "local"])]
+    #[arg(long, value_name = "TRANSIT:LOCAL", conflicts_with_all = ["config", "host", "local"])]
     mix: Option<Mix>,
 }
 
