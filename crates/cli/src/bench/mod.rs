@@ -2,7 +2,7 @@
 //!
 //! A [`bed`] is a stack with routes, sockets and buffers, through which chunks of packets go; a
 //! [`runner`] does the chunks of all settings in random order, so that what the machine does
-//! meanwhile hits them alike.
+//! meanwhile hits them alike. Rows come out as a [table, JSON](report) and a [`plot`].
 
 mod bed;
 mod demux;
@@ -10,10 +10,13 @@ mod floor;
 mod kernel;
 mod net;
 mod packet;
+mod plot;
 mod report;
 mod route;
 mod runner;
 mod statistics;
+
+use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -30,7 +33,8 @@ struct Common {
     family: Vec<String>,
 
     /// Chunks of 16,384 packets that each setting is measured with; 300 with --full unless said.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(3..=100_000))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true,
+          value_parser = clap::value_parser!(u32).range(3..=100_000))]
     rounds: Option<u32>,
 
     /// Every setting, instead of those that tell most: takes minutes.
@@ -40,9 +44,18 @@ struct Common {
     /// Print JSON, an object a row.
     #[arg(short, long)]
     json: bool,
+
+    /// Draw the rows as bars, too, into this file.
+    #[arg(long, value_name = "FILE.svg")]
+    svg: Option<PathBuf>,
 }
 
 impl Common {
+    /// Where a plot is to go, if one is wanted: to be asked before measuring.
+    fn svg_file(&self) -> anyhow::Result<Option<plot::SvgFile>> {
+        self.svg.as_deref().map(plot::SvgFile::new).transpose()
+    }
+
     fn families(&self) -> Vec<net::Family> {
         let is_wanted = |family: &net::Family| {
             self.family.is_empty() || self.family.contains(&family.to_string())

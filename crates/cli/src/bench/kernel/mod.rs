@@ -23,7 +23,8 @@ use super::Common;
 use super::bed::{Bed, CHUNK, Own, Side};
 use super::net::Family;
 use super::packet::Protocol;
-use super::report::{self, COLUMNS, Cell, Figures, LEGEND};
+use super::plot::{Plot, Words};
+use super::report::{self, COLUMNS, Cell, Figures, KINDS, LEGEND, NOTES};
 use super::runner::{self, Chunk, Series};
 use crate::clock::Clock;
 use crate::random::Random;
@@ -41,6 +42,18 @@ kernel         Linux's own router in a private namespace; sockets are establishe
 forebay        this stack; sockets are connected UDP sockets
 kernel/ours    how many times as long the kernel takes, early demux on
 ";
+
+/// What `--svg` draws.
+const PLOT: Words = Words {
+    title: "The same transit by the kernel and by Forebay, early demux on and off",
+    caption: &[
+        "One core, 65,536 destinations. Sockets are established TCP connections of the kernel's,",
+        "connected UDP sockets of Forebay's.",
+    ],
+    unit: "ns a packet",
+    kinds: &[KINDS[0], KINDS[1]],
+    notes: &[NOTES[0], NOTES[1]],
+};
 
 /// What is asked of both.
 pub(super) struct Question<'a> {
@@ -72,6 +85,8 @@ pub(super) fn run(question: &Question<'_>) -> anyhow::Result<ExitCode> {
     let clock = Clock::new();
     let common = question.common;
     let families = common.families();
+    let svg = common.svg_file()?;
+    let mut plot = Plot::new(PLOT);
 
     // What may be refused comes first.
     let mut network = Network::enter()?;
@@ -102,9 +117,12 @@ pub(super) fn run(question: &Question<'_>) -> anyhow::Result<ExitCode> {
                 };
                 let kernel = measure_kernel(common, &clock, &mut network, injector)?;
                 let ours = measure_ours(common, &clock, &mut bed, *protocol)?;
-                place.print(common, &clock, &kernel, &ours)?;
+                place.print(common, &clock, &kernel, &ours, &mut plot)?;
             }
         }
+    }
+    if let Some(svg) = svg {
+        svg.write(&plot)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -171,6 +189,7 @@ impl Place {
         clock: &Clock,
         kernel: &[Series],
         ours: &[Series],
+        plot: &mut Plot,
     ) -> anyhow::Result<()> {
         let (Some(kernel), Some(ours)) = (cell(kernel), cell(ours)) else {
             return Ok(());
@@ -179,6 +198,12 @@ impl Place {
             |kernel: &Series, ours: &Series| kernel.summary().median / ours.summary().median;
         let ratios = [ratio(kernel.on, ours.on), ratio(kernel.off, ours.off)];
         for (is_kernel, cell) in [(true, kernel), (false, ours)] {
+            let by = if is_kernel { "kernel" } else { "forebay" };
+            let heading = format!("IPv{}, {}", self.family, self.protocol);
+            plot.add(
+                heading,
+                cell.plot_row(format!("{} sockets, {by}", self.sockets)),
+            );
             if common.json {
                 self.print_objects(is_kernel, &cell, &ratios, clock)?;
                 continue;
@@ -189,10 +214,10 @@ impl Place {
                 sockets,
             } = self;
             let [on, _off] = ratios;
-            let (by, ratio) = if is_kernel {
-                ("kernel", format!("{on:>12.2}"))
+            let ratio = if is_kernel {
+                format!("{on:>12.2}")
             } else {
-                ("forebay", String::new())
+                String::new()
             };
             report::line(&format!(
                 "{family:>6}{protocol:>9}{sockets:>8} {by:<7}{}{ratio}",
