@@ -127,6 +127,6 @@ impl fmt::Display for Outcome {
         let change = self.change().map(|change| change * 100.0);
         let change = change.map_or("-".to_owned(), |percent| format!("{percent:+.1} %"));
         let (now, before) = (number(self.now), number(self.before));
-        write!(f, "{:<46}{now:>9}{before:>10}{change:>10}", self.name)
+        write!(f, "{:<52}{now:>9}{before:>10}{change:>10}", self.name)
     }
 }

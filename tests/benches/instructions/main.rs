@@ -56,7 +56,10 @@ fn save() -> Result<ExitCode, Box<dyn Error>> {
 fn compare() -> Result<ExitCode, Box<dyn Error>> {
     let baseline = Baseline::load()?;
     let now = Baseline::new(callgrind::count()?);
-    println!("instructions per packet                             now  baseline    change");
+    println!(
+        "{:<52}{:>9}{:>10}{:>10}",
+        "instructions per packet", "now", "baseline", "change"
+    );
     let compared = now.compare(&baseline);
     for comparison in &compared {
         println!("{comparison}");
