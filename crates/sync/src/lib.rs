@@ -2,7 +2,8 @@
 //! to be fast and is no system call.
 
 pub mod cache_line;
-mod loom;
+#[doc(hidden)]
+pub mod loom;
 pub mod packet;
 pub mod prefetch;
 pub mod rcu;

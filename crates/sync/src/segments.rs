@@ -2,9 +2,10 @@
 
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
-use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::{array, ptr};
+
+use crate::loom::atomic::{AtomicPtr, AtomicU32, Ordering};
+use crate::loom::{Mutex, lock};
 
 /// Elements of the first segment; each further one has twice the last's.
 const FIRST: u64 = 64;
@@ -40,10 +41,10 @@ unsafe impl<T: Send + Sync> Sync for Segments<T> {}
 impl<T> Segments<T> {
     /// An empty vector, without memory of its own.
     #[must_use]
-    pub const fn new() -> Self {
+    pub fn new() -> Self {
         Self {
             len: AtomicU32::new(0),
-            segments: [const { AtomicPtr::new(ptr::null_mut()) }; SEGMENTS],
+            segments: array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
             grow: Mutex::new(()),
             owns: PhantomData,
         }
@@ -77,7 +78,7 @@ impl<T> Segments<T> {
     /// Appends what `make` returns until there are `len` elements. Does nothing
     /// if there are. `make` must not grow the same vector.
     pub fn grow_to(&self, len: u32, mut make: impl FnMut() -> T) {
-        let _alone = self.grow.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = lock(&self.grow);
         for index in self.len()..len {
             let element = make();
             let (segment, offset) = locate(index);
@@ -104,9 +105,9 @@ impl<T> Default for Segments<T> {
 
 impl<T> Drop for Segments<T> {
     fn drop(&mut self) {
-        let mut left = *self.len.get_mut() as usize;
-        for (segment, start) in self.segments.iter_mut().enumerate() {
-            let start = *start.get_mut();
+        let mut left = self.len() as usize;
+        for (segment, start) in self.segments.iter().enumerate() {
+            let start = start.load(Ordering::Relaxed);
             if start.is_null() {
                 break;
             }
@@ -138,7 +139,7 @@ const fn size_of_segment(segment: usize) -> usize {
     (FIRST as usize) << segment
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use std::sync::Arc;
