@@ -5,7 +5,7 @@
 use std::hint::black_box;
 
 use forebay_stack::counters::Counter;
-use forebay_stack::fib::{Fib, LookupError, Query};
+use forebay_stack::fib::{Address as _, Fib};
 use forebay_sync::rcu::Domain;
 use forebay_tests::{V4, V6};
 
@@ -98,23 +98,20 @@ fn look_up<F: Family>(router: &mut Router<F>, name: &str) {
     let reader = domain.reader();
     let guard = reader.guard();
     let view = fib.view(&guard);
+    let transit = view.transit().expect("the default rules");
     for batch in 0..WARM_UP + BATCHES {
-        let queries: Vec<Query<F::Addr>> = (0..BATCH)
-            .map(|_| Query {
-                dst: router.stranger(),
-                src: F::PEER,
-                iif: router.near,
-                own: Some(false),
-            })
-            .collect();
-        let mut results = vec![Err(LookupError::NoRoute); BATCH];
-        let mut work = || view.lookup_many(&queries, &mut results);
+        let mut dsts = [F::Addr::UNSPECIFIED; BATCH];
+        dsts.fill_with(|| router.stranger());
+        let mut found = 0;
+        let mut work = || {
+            transit.lookup_many(&dsts, BATCH, |_, result| found += usize::from(result.is_ok()));
+        };
         if batch < WARM_UP {
             work();
         } else {
             counted_work(&mut work);
         }
-        assert!(results.iter().all(Result::is_ok), "{name}");
+        assert_eq!(found, BATCH, "{name}");
     }
     end_of_path::<F>(name);
 }
