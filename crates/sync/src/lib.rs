@@ -2,6 +2,7 @@
 //! to be fast and is no system call.
 
 pub mod cache_line;
+pub mod huge;
 mod loom;
 pub mod packet;
 pub mod prefetch;

@@ -1,10 +1,12 @@
 //! A vector that grows while others read it.
 
+use std::alloc::Layout;
 use std::marker::PhantomData;
-use std::mem::MaybeUninit;
-use std::ptr;
+use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
+
+use crate::huge::Memory;
 
 /// Elements of the first segment; each further one has twice the last's.
 const FIRST: u64 = 64;
@@ -82,8 +84,8 @@ impl<T> Segments<T> {
             let element = make();
             let (segment, offset) = locate(index);
             if offset == 0 {
-                let memory = Box::<[T]>::new_uninit_slice(size_of_segment(segment));
-                self.segments[segment].store(Box::into_raw(memory).cast(), Ordering::Relaxed);
+                let memory = Memory::for_table(Self::layout(segment)).into_raw();
+                self.segments[segment].store(memory.cast().as_ptr(), Ordering::Relaxed);
             }
             let start = self.segments[segment].load(Ordering::Relaxed);
             // SAFETY: `locate` keeps the offset inside the segment.
@@ -93,6 +95,10 @@ impl<T> Segments<T> {
             unsafe { place.write(element) };
             self.len.store(index + 1, Ordering::Release);
         }
+    }
+
+    fn layout(segment: usize) -> Layout {
+        Layout::array::<T>(size_of_segment(segment)).expect("a size that memory may have")
     }
 }
 
@@ -106,19 +112,17 @@ impl<T> Drop for Segments<T> {
     fn drop(&mut self) {
         let mut left = *self.len.get_mut() as usize;
         for (segment, start) in self.segments.iter_mut().enumerate() {
-            let start = *start.get_mut();
-            if start.is_null() {
+            let Some(start) = NonNull::new(*start.get_mut()) else {
                 break;
-            }
-            let size = size_of_segment(segment);
-            let written = left.min(size);
+            };
+            let written = left.min(size_of_segment(segment));
             left -= written;
-            let memory = ptr::slice_from_raw_parts_mut(start.cast::<MaybeUninit<T>>(), size);
-            // SAFETY: the pointer came from a box of this type and size.
-            let _memory = unsafe { Box::from_raw(memory) };
+            // SAFETY: it came from a memory of this layout, and readers borrow
+            // the vector, so there is none.
+            let _memory = unsafe { Memory::from_raw(start.cast(), Self::layout(segment)) };
             // SAFETY: the first `written` elements are, and nobody sees them
-            // any more. Should one's drop panic, the box still goes.
-            unsafe { ptr::slice_from_raw_parts_mut(start, written).drop_in_place() };
+            // any more. Should one's drop panic, the memory still goes.
+            unsafe { NonNull::slice_from_raw_parts(start, written).drop_in_place() };
         }
     }
 }

@@ -26,6 +26,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use forebay_sync::huge::ZeroedSlice;
 use forebay_sync::prefetch::prefetch_read;
 use forebay_sync::rcu::{Guard, Rcu};
 
@@ -45,7 +46,7 @@ const CHILD: u32 = 1 << 31;
 
 /// The words of a trie.
 struct Arena {
-    words: Box<[AtomicU32]>,
+    words: ZeroedSlice<AtomicU32>,
     /// Whether the root is decided by 16 bits and takes 256 pages, not 8 and one.
     wide: bool,
 }
@@ -53,7 +54,7 @@ struct Arena {
 impl Arena {
     fn new(pages: usize, wide: bool) -> Self {
         Arena {
-            words: (0..pages * PAGE).map(|_| AtomicU32::new(0)).collect(),
+            words: ZeroedSlice::new(pages * PAGE),
             wide,
         }
     }

@@ -228,7 +228,7 @@ impl<A: Address> TrieWriter<A> {
     fn grow(&mut self) {
         let pages = self.pages.len();
         let arena = Arena::new(pages + pages.div_ceil(2), self.arena.wide);
-        for (to, from) in arena.words.iter().zip(&self.arena.words) {
+        for (to, from) in arena.words.iter().zip(self.arena.words.iter()) {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         self.lens.resize(arena.words.len(), 0);
