@@ -7,6 +7,7 @@
 mod bed;
 mod demux;
 mod floor;
+mod grow;
 mod net;
 mod packet;
 mod report;
@@ -18,6 +19,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 
 pub(crate) use demux::{DemuxArgs, run as demux};
+pub(crate) use grow::{GrowArgs, run as grow};
 pub(crate) use route::{RouteArgs, run as route};
 
 /// What all benches have in common.

@@ -150,7 +150,7 @@ pub(super) fn json(row: &impl Serialize) -> io::Result<()> {
     line(&serde_json::to_string(row)?)
 }
 
-fn rounded(value: f64, digits: i32) -> f64 {
+pub(super) fn rounded(value: f64, digits: i32) -> f64 {
     let factor = 10_f64.powi(digits);
     (value * factor).round() / factor
 }

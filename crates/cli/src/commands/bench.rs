@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
-use crate::bench::{self, DemuxArgs, RouteArgs};
+use crate::bench::{self, DemuxArgs, GrowArgs, RouteArgs};
 
 /// Measure the path in memory, on this machine.
 ///
@@ -20,11 +20,13 @@ pub(crate) struct BenchArgs {
 enum Bench {
     Route(RouteArgs),
     Demux(DemuxArgs),
+    Grow(GrowArgs),
 }
 
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     match &args.bench {
         Bench::Route(args) => bench::route(args),
         Bench::Demux(args) => bench::demux(args),
+        Bench::Grow(args) => bench::grow(args),
     }
 }

@@ -234,13 +234,7 @@ impl<M> Shared<M> {
         }
         let index = home.carved % Chunk::<M>::SLOTS;
         if index == 0 {
-            let chunk = Chunk::new(Arc::as_ptr(self))?;
-            // A stack with little to do touches a few buffers of the first
-            // chunk, and is not to pay for all of it.
-            if !home.chunks.is_empty() {
-                chunk.prefer_huge_pages();
-            }
-            home.chunks.push(chunk);
+            home.chunks.push(Chunk::new(Arc::as_ptr(self))?);
         }
         // SAFETY: the remainder is below SLOTS; `carved` counts up under the
         // lock, so each slot comes this way once.

@@ -4,13 +4,11 @@
 //! chunk's header and from there to the pool. A buffer therefore carries no
 //! pointer to its pool and no reference count.
 
-use std::alloc::Layout;
-use std::marker::PhantomData;
+use std::alloc::{Layout, alloc, dealloc};
 use std::ptr::NonNull;
 
 use super::pool::Shared;
 use super::{Buf, META_MAX, STRIDE};
-use crate::huge::Memory;
 
 /// Bytes from the start of a slot to its frame: two cache lines.
 const HEAD: usize = 128;
@@ -84,8 +82,7 @@ impl<M> Slot<M> {
 
 /// One 2 MiB piece of memory, freed on drop.
 pub(super) struct Chunk<M> {
-    memory: Memory,
-    pool: PhantomData<*const Shared<M>>,
+    header: NonNull<ChunkHeader<M>>,
 }
 
 /// A cache line of its own, so that slots stay aligned to lines.
@@ -99,18 +96,12 @@ impl<M> Chunk<M> {
 
     /// Allocates a chunk of the pool at `shared`; `None` if memory is out.
     pub(super) fn new(shared: *const Shared<M>) -> Option<Self> {
-        let memory = Memory::zeroed(CHUNK_LAYOUT)?;
+        // SAFETY: the layout's size is not zero.
+        let memory = unsafe { alloc(CHUNK_LAYOUT) };
+        let header = NonNull::new(memory)?.cast::<ChunkHeader<M>>();
         // SAFETY: the memory is ours, aligned to 2 MiB and large enough.
-        unsafe { memory.start().cast().write(ChunkHeader { shared }) };
-        Some(Self {
-            memory,
-            pool: PhantomData,
-        })
-    }
-
-    /// See [`Memory::prefer_huge_pages`].
-    pub(super) fn prefer_huge_pages(&self) {
-        self.memory.prefer_huge_pages();
+        unsafe { header.write(ChunkHeader { shared }) };
+        Some(Self { header })
     }
 
     /// Makes slot `index` ready to be handed out for the first time: this is
@@ -127,7 +118,7 @@ impl<M> Chunk<M> {
         // SAFETY: the caller keeps index < SLOTS, so all of the slot lies
         // inside the chunk. The pointer is derived from the chunk's own and
         // keeps its provenance, which `owner` needs.
-        let slot = unsafe { self.memory.start().add(at) }.cast::<Slot<M>>();
+        let slot = unsafe { self.header.cast::<u8>().add(at) }.cast::<Slot<M>>();
         let head = Slot {
             next: None,
             frag: None,
@@ -144,6 +135,9 @@ impl<M> Chunk<M> {
         // SAFETY: in bounds as above, unused as the caller says, and aligned:
         // header and stride are whole cache lines, `FITS` bounds the alignment.
         unsafe { slot.write(head) };
+        // SAFETY: the frame lies in bounds behind the head. Stale heap bytes
+        // must never show through a buffer, so they are zeroed once here.
+        unsafe { Slot::frame(slot).write_bytes(0, FRAME) };
         slot
     }
 
@@ -160,5 +154,13 @@ impl<M> Chunk<M> {
         // SAFETY: chunks are aligned to their size, so this is the header of
         // the slot's chunk; it was written in `new` and never changes.
         unsafe { (*header).shared }
+    }
+}
+
+impl<M> Drop for Chunk<M> {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this layout. The pool drops its
+        // chunks only when no buffer is out (see `Shared`).
+        unsafe { dealloc(self.header.as_ptr().cast(), CHUNK_LAYOUT) };
     }
 }
