@@ -6,6 +6,7 @@
 
 mod bed;
 mod demux;
+mod fib;
 mod floor;
 mod grow;
 mod net;
@@ -19,6 +20,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 
 pub(crate) use demux::{DemuxArgs, run as demux};
+pub(crate) use fib::{FibArgs, run as fib};
 pub(crate) use grow::{GrowArgs, run as grow};
 pub(crate) use route::{RouteArgs, run as route};
 

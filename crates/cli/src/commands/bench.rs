@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
-use crate::bench::{self, DemuxArgs, GrowArgs, RouteArgs};
+use crate::bench::{self, DemuxArgs, FibArgs, GrowArgs, RouteArgs};
 
 /// Measure the path in memory, on this machine.
 ///
@@ -20,6 +20,7 @@ pub(crate) struct BenchArgs {
 enum Bench {
     Route(RouteArgs),
     Demux(DemuxArgs),
+    Fib(FibArgs),
     Grow(GrowArgs),
 }
 
@@ -27,6 +28,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     match &args.bench {
         Bench::Route(args) => bench::route(args),
         Bench::Demux(args) => bench::demux(args),
+        Bench::Fib(args) => bench::fib(args),
         Bench::Grow(args) => bench::grow(args),
     }
 }
