@@ -35,9 +35,9 @@ unsafe impl Zeroable for AtomicU32 {}
 /// use std::sync::atomic::{AtomicU32, Ordering};
 /// use forebay_sync::huge::ZeroedSlice;
 ///
-/// let words = ZeroedSlice::<AtomicU32>::new(1 << 30);
+/// let words = ZeroedSlice::<AtomicU32>::new(1 << 24);
 /// words[1 << 20].store(1, Ordering::Relaxed);
-/// assert_eq!(words[(1 << 30) - 1].load(Ordering::Relaxed), 0);
+/// assert_eq!(words[(1 << 24) - 1].load(Ordering::Relaxed), 0);
 /// ```
 pub struct ZeroedSlice<T> {
     memory: Memory,
@@ -55,7 +55,7 @@ impl<T: Zeroable> ZeroedSlice<T> {
     pub fn new(len: usize) -> Self {
         let layout = Layout::array::<T>(len).expect("a size that memory may have");
         Self {
-            memory: Memory::for_table(layout),
+            memory: Memory::zeroed(layout),
             len,
             owns: PhantomData,
         }
@@ -86,25 +86,11 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// Memory in huge pages where it is large enough. Ends the process when memory is out.
-    pub(crate) fn for_table(layout: Layout) -> Self {
-        let memory = Self::zeroed(layout).unwrap_or_else(|| handle_alloc_error(layout));
-        memory.prefer_huge_pages();
-        memory
-    }
-
-    /// Memory in ordinary pages; `None` when it is out.
-    pub(crate) fn zeroed(layout: Layout) -> Option<Self> {
-        // So that no size is special.
-        let layout = Layout::from_size_align(layout.size().max(1), layout.align()).ok()?;
-        let start = source::take(layout)?;
-        Some(Self { start, layout })
-    }
-
-    /// From now on, what was not touched before is provided in huge pages, if it is large enough and
-    /// the system has them.
-    pub(crate) fn prefer_huge_pages(&self) {
-        source::prefer_huge_pages(self.start, self.layout);
+    /// Memory of a size and alignment. Ends the process when memory is out, as collections do.
+    pub(crate) fn zeroed(layout: Layout) -> Self {
+        let layout = at_least_a_byte(layout);
+        let start = source::take(layout).unwrap_or_else(|| handle_alloc_error(layout));
+        Self { start, layout }
     }
 
     pub(crate) fn start(&self) -> NonNull<u8> {
@@ -123,10 +109,16 @@ impl Memory {
     /// `start` came from [`into_raw`](Self::into_raw) of memory of this layout, and nobody else
     /// takes it back or uses it.
     pub(crate) unsafe fn from_raw(start: NonNull<u8>, layout: Layout) -> Self {
-        let size = layout.size().max(1);
-        // SAFETY: `zeroed` has made a layout of the same, or there were no such memory.
-        let layout = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
+        let layout = at_least_a_byte(layout);
         Self { start, layout }
+    }
+}
+
+/// So that no size is special.
+fn at_least_a_byte(layout: Layout) -> Layout {
+    match layout.size() {
+        0 => Layout::from_size_align(1, layout.align()).unwrap_or(Layout::new::<u8>()),
+        _ => layout,
     }
 }
 
@@ -160,7 +152,7 @@ mod tests {
     fn large_memory_is_aligned_to_huge_pages() {
         for size in [2 << 20, (2 << 20) + 1, 7 << 20] {
             let layout = Layout::from_size_align(size, 64).expect("a layout");
-            let memory = Memory::for_table(layout);
+            let memory = Memory::zeroed(layout);
             assert_eq!(memory.start().addr().get() % (2 << 20), 0, "{size}");
             let start = memory.into_raw();
             // SAFETY: just taken out of a memory of this layout.

@@ -84,7 +84,7 @@ impl<T> Segments<T> {
             let element = make();
             let (segment, offset) = locate(index);
             if offset == 0 {
-                let memory = Memory::for_table(Self::layout(segment)).into_raw();
+                let memory = Memory::zeroed(Self::layout(segment)).into_raw();
                 self.segments[segment].store(memory.cast().as_ptr(), Ordering::Relaxed);
             }
             let start = self.segments[segment].load(Ordering::Relaxed);

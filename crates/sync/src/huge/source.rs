@@ -1,4 +1,4 @@
-//! Where memory comes from: the system, if it is large, or else the global allocator.
+//! Where memory comes from: the system, if it is large, and else the global allocator.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
@@ -28,15 +28,6 @@ pub(super) unsafe fn give_back(start: NonNull<u8>, layout: Layout) {
     unsafe { dealloc(start.as_ptr(), layout) };
 }
 
-/// Advises the system to provide memory of [`take`] in huge pages, if it is large.
-#[cfg_attr(not(target_os = "linux"), expect(unused_variables))]
-pub(super) fn prefer_huge_pages(start: NonNull<u8>, layout: Layout) {
-    #[cfg(target_os = "linux")]
-    if linux::is_for(layout) {
-        linux::advise(start, layout.size());
-    }
-}
-
 #[cfg(target_os = "linux")]
 mod linux {
     use std::alloc::Layout;
@@ -54,7 +45,7 @@ mod linux {
         layout.size() >= HUGE_PAGE && layout.align() <= HUGE_PAGE
     }
 
-    /// Whole huge pages for `size` bytes, aligned to such.
+    /// Whole huge pages for `size` bytes, aligned to such and advised to be such.
     pub(super) fn map(size: usize) -> Option<NonNull<u8>> {
         let size = size.checked_next_multiple_of(HUGE_PAGE)?;
         // Aligned memory lies somewhere in this; around it, all is given back.
@@ -69,6 +60,8 @@ mod linux {
         unsafe { unmap_part(start, before) };
         // SAFETY: its back part.
         unsafe { unmap_part(aligned.wrapping_add(size), HUGE_PAGE - before) };
+        // SAFETY: this changes no byte. A system without huge pages refuses, and all stays as it is.
+        let _ = unsafe { madvise(aligned.cast(), size, Advice::LinuxHugepage) };
         NonNull::new(aligned)
     }
 
@@ -89,11 +82,5 @@ mod linux {
             // system can't split a mapping; then the memory stays ours, unused.
             let _ = unsafe { munmap(start.cast::<c_void>(), size) };
         }
-    }
-
-    pub(super) fn advise(start: NonNull<u8>, size: usize) {
-        let size = size.next_multiple_of(HUGE_PAGE);
-        // SAFETY: it changes no byte. A system without huge pages refuses, and all stays as it is.
-        let _ = unsafe { madvise(start.as_ptr().cast(), size, Advice::LinuxHugepage) };
     }
 }
