@@ -19,7 +19,7 @@ pub use forebay_os::{bpf, netif, netns, tcp_repair};
 /// The stack underneath, for who drives it by hand: no devices, no clock, no threads.
 pub use forebay_stack as core;
 pub use forebay_stack::{control, counters, drop, fib, interface, sysctl};
-pub use forebay_sync::tsc;
+pub use forebay_sync::{rcu, tsc};
 pub use stack::{Stack, StackBuilder};
 pub use udp::{UdpOptions, UdpSocket};
 pub use worker::Worker;

@@ -1,11 +1,14 @@
 //! A vector that grows while others read it.
 
+use std::alloc::Layout;
+use std::array;
 use std::marker::PhantomData;
-use std::mem::MaybeUninit;
-use std::{array, ptr};
+use std::ptr::{self, NonNull};
 
 use crate::loom::atomic::{AtomicPtr, AtomicU32, Ordering};
 use crate::loom::{Mutex, lock};
+
+use crate::huge::Memory;
 
 /// Elements of the first segment; each further one has twice the last's.
 const FIRST: u64 = 64;
@@ -83,8 +86,8 @@ impl<T> Segments<T> {
             let element = make();
             let (segment, offset) = locate(index);
             if offset == 0 {
-                let memory = Box::<[T]>::new_uninit_slice(size_of_segment(segment));
-                self.segments[segment].store(Box::into_raw(memory).cast(), Ordering::Relaxed);
+                let memory = Memory::zeroed(Self::layout(segment)).into_raw();
+                self.segments[segment].store(memory.cast().as_ptr(), Ordering::Relaxed);
             }
             let start = self.segments[segment].load(Ordering::Relaxed);
             // SAFETY: `locate` keeps the offset inside the segment.
@@ -94,6 +97,10 @@ impl<T> Segments<T> {
             unsafe { place.write(element) };
             self.len.store(index + 1, Ordering::Release);
         }
+    }
+
+    fn layout(segment: usize) -> Layout {
+        Layout::array::<T>(size_of_segment(segment)).expect("a size that memory may have")
     }
 }
 
@@ -107,19 +114,17 @@ impl<T> Drop for Segments<T> {
     fn drop(&mut self) {
         let mut left = self.len() as usize;
         for (segment, start) in self.segments.iter().enumerate() {
-            let start = start.load(Ordering::Relaxed);
-            if start.is_null() {
+            let Some(start) = NonNull::new(start.load(Ordering::Relaxed)) else {
                 break;
-            }
-            let size = size_of_segment(segment);
-            let written = left.min(size);
+            };
+            let written = left.min(size_of_segment(segment));
             left -= written;
-            let memory = ptr::slice_from_raw_parts_mut(start.cast::<MaybeUninit<T>>(), size);
-            // SAFETY: the pointer came from a box of this type and size.
-            let _memory = unsafe { Box::from_raw(memory) };
+            // SAFETY: it came from a memory of this layout, and readers borrow
+            // the vector, so there is none.
+            let _memory = unsafe { Memory::from_raw(start.cast(), Self::layout(segment)) };
             // SAFETY: the first `written` elements are, and nobody sees them
-            // any more. Should one's drop panic, the box still goes.
-            unsafe { ptr::slice_from_raw_parts_mut(start, written).drop_in_place() };
+            // any more. Should one's drop panic, the memory still goes.
+            unsafe { NonNull::slice_from_raw_parts(start, written).drop_in_place() };
         }
     }
 }

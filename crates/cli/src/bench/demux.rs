@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::Common;
 use super::bed::{Bed, Own, Side};
 use super::net::Family;
-use super::plot::{Plot, Words};
+use super::plot::{Plot, PlotArgs, Words};
 use super::report::{self, COLUMNS, Cell, Figures, KINDS, LEGEND, NOTES};
 use super::runner;
 use crate::clock::Clock;
@@ -44,6 +44,9 @@ pub(crate) struct DemuxArgs {
     rp_filter: Vec<u8>,
 
     #[command(flatten)]
+    plot: PlotArgs,
+
+    #[command(flatten)]
     common: Common,
 }
 
@@ -74,7 +77,7 @@ struct Row {
 pub(crate) fn run(args: &DemuxArgs) -> anyhow::Result<ExitCode> {
     let clock = Clock::new();
     let common = &args.common;
-    let svg = common.svg_file()?;
+    let svg = args.plot.svg_file()?;
     let mut plot = Plot::new(PLOT);
     if !common.json {
         report::line(LEGEND)?;

@@ -6,7 +6,9 @@
 
 mod bed;
 mod demux;
+mod fib;
 mod floor;
+mod grow;
 mod kernel;
 mod net;
 mod packet;
@@ -16,12 +18,12 @@ mod route;
 mod runner;
 mod statistics;
 
-use std::path::PathBuf;
-
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 
 pub(crate) use demux::{DemuxArgs, run as demux};
+pub(crate) use fib::{FibArgs, run as fib};
+pub(crate) use grow::{GrowArgs, run as grow};
 pub(crate) use route::{RouteArgs, run as route, run_kernel as kernel_route};
 
 /// What all benches have in common.
@@ -44,18 +46,9 @@ struct Common {
     /// Print JSON, an object a row.
     #[arg(short, long)]
     json: bool,
-
-    /// Draw the rows as bars, too, into this file.
-    #[arg(long, value_name = "FILE.svg")]
-    svg: Option<PathBuf>,
 }
 
 impl Common {
-    /// Where a plot is to go, if one is wanted: to be asked before measuring.
-    fn svg_file(&self) -> anyhow::Result<Option<plot::SvgFile>> {
-        self.svg.as_deref().map(plot::SvgFile::new).transpose()
-    }
-
     fn families(&self) -> Vec<net::Family> {
         let is_wanted = |family: &net::Family| {
             self.family.is_empty() || self.family.contains(&family.to_string())

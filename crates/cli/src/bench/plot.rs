@@ -57,6 +57,21 @@ pub(super) struct Row {
 #[derive(Debug)]
 pub(super) struct SvgFile(PathBuf);
 
+/// Of the benches that can draw what they measured.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct PlotArgs {
+    /// Draw the rows as bars, too, into this file.
+    #[arg(long, value_name = "FILE.svg")]
+    svg: Option<PathBuf>,
+}
+
+impl PlotArgs {
+    /// Where a plot is to go, if one is wanted: to be asked before measuring.
+    pub(super) fn svg_file(&self) -> anyhow::Result<Option<SvgFile>> {
+        self.svg.as_deref().map(SvgFile::new).transpose()
+    }
+}
+
 impl SvgFile {
     /// Makes sure that it can be written, so that nobody learns after a minute's measuring that it
     /// cannot. What was in it stays.

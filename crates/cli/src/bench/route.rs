@@ -12,7 +12,7 @@ use super::floor::Floor;
 use super::kernel::{self, Question};
 use super::net::Family;
 use super::packet::Protocol;
-use super::plot::{Plot, Words};
+use super::plot::{Plot, PlotArgs, Words};
 use super::report::{self, COLUMNS, Cell, Figures, KINDS, LEGEND, NOTES};
 use super::runner::{self, Chunk};
 use crate::clock::Clock;
@@ -66,6 +66,9 @@ pub(crate) struct RouteArgs {
     protocol: Vec<Protocol>,
 
     #[command(flatten)]
+    plot: PlotArgs,
+
+    #[command(flatten)]
     common: Common,
 }
 
@@ -116,6 +119,7 @@ pub(crate) fn run_kernel(args: &RouteArgs) -> anyhow::Result<ExitCode> {
     sockets.sort_unstable();
     kernel::run(&Question {
         common,
+        plot: &args.plot,
         protocols: common.values(&args.protocol, &protocols, &protocols),
         sockets,
     })
@@ -125,7 +129,7 @@ pub(crate) fn run(args: &RouteArgs) -> anyhow::Result<ExitCode> {
     ensure!(args.protocol.is_empty(), "--protocol needs --kernel");
     let clock = Clock::new();
     let common = &args.common;
-    let svg = common.svg_file()?;
+    let svg = args.plot.svg_file()?;
     let mut plot = Plot::new(PLOT);
     if !common.json {
         report::line(LEGEND)?;

@@ -44,8 +44,8 @@ pub(super) fn ratio(of: &[f64], to: &[f64]) -> f64 {
     Summary::of(ratios).median
 }
 
-/// Linear between the two nearest values.
-fn quantile(sorted: &[f64], share: f64) -> f64 {
+/// Linear between the two nearest values; they must be sorted.
+pub(super) fn quantile(sorted: &[f64], share: f64) -> f64 {
     let Some(last) = sorted.len().checked_sub(1) else {
         return 0.0;
     };

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::{Args, Subcommand};
 
-use crate::bench::{self, DemuxArgs, RouteArgs};
+use crate::bench::{self, DemuxArgs, FibArgs, GrowArgs, RouteArgs};
 
 /// Measure the path in memory, on this machine.
 ///
@@ -26,6 +26,8 @@ pub(crate) struct BenchArgs {
 enum Bench {
     Route(RouteArgs),
     Demux(DemuxArgs),
+    Fib(FibArgs),
+    Grow(GrowArgs),
 }
 
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
@@ -34,5 +36,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
         Bench::Route(args) => bench::route(args),
         Bench::Demux(_) if args.kernel => bail!("only `bench route` can ask the kernel"),
         Bench::Demux(args) => bench::demux(args),
+        Bench::Fib(args) => bench::fib(args),
+        Bench::Grow(args) => bench::grow(args),
     }
 }

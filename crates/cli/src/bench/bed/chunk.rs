@@ -12,7 +12,7 @@ use crate::clock::Clock;
 use crate::random::Random;
 
 /// Packets that a device hands over at once.
-const BATCH: usize = 64;
+pub(in crate::bench) const BATCH: usize = 64;
 
 /// What a packet is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +54,14 @@ impl Bed {
                 Target::Transit
             }
         })
+    }
+
+    /// A chunk for sockets, all alike likely: what each batch took, in ticks.
+    pub(in crate::bench) fn run_batches(&mut self, clock: &Clock) -> anyhow::Result<Vec<u64>> {
+        let expected = self.generate(|random, sockets| Target::Socket(random.below(sockets)))?;
+        let (packets, batches) = self.send_through(clock);
+        self.verify(&expected, packets)?;
+        Ok(batches)
     }
 
     /// A chunk of transit through the bare loop.

@@ -23,7 +23,7 @@ use super::Common;
 use super::bed::{Bed, CHUNK, Own, Side};
 use super::net::Family;
 use super::packet::Protocol;
-use super::plot::{Plot, Words};
+use super::plot::{Plot, PlotArgs, Words};
 use super::report::{self, COLUMNS, Cell, Figures, KINDS, LEGEND, NOTES};
 use super::runner::{self, Chunk, Series};
 use crate::clock::Clock;
@@ -58,6 +58,7 @@ const PLOT: Words = Words {
 /// What is asked of both.
 pub(super) struct Question<'a> {
     pub(super) common: &'a Common,
+    pub(super) plot: &'a PlotArgs,
     pub(super) protocols: Vec<Protocol>,
     /// In ascending order.
     pub(super) sockets: Vec<u32>,
@@ -85,7 +86,7 @@ pub(super) fn run(question: &Question<'_>) -> anyhow::Result<ExitCode> {
     let clock = Clock::new();
     let common = question.common;
     let families = common.families();
-    let svg = common.svg_file()?;
+    let svg = question.plot.svg_file()?;
     let mut plot = Plot::new(PLOT);
 
     // What may be refused comes first.
