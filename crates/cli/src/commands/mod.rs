@@ -7,7 +7,6 @@ pub(crate) mod exec;
 pub(crate) mod flood;
 pub(crate) mod link;
 pub(crate) mod nstat;
-pub(crate) mod numbers;
 pub(crate) mod replay;
 pub(crate) mod route;
 pub(crate) mod rule;
