@@ -105,7 +105,7 @@ fn look_up<F: Family>(router: &mut Router<F>, name: &str) {
         let mut found = 0;
         let mut work = || {
             transit.lookup_many(&dsts, BATCH, |_, result| {
-                found += usize::from(result.is_ok())
+                found += usize::from(result.is_ok());
             });
         };
         if batch < WARM_UP {

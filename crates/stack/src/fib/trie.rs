@@ -176,7 +176,7 @@ fn next_place<A: Address>(word: u32, addr: A, octet: usize) -> Option<usize> {
     match below(word) {
         Below::Leaf => None,
         Below::Page(page) => Some(page * PAGE + usize::from(addr.octet(octet))),
-        Below::Lone(record) => Some(record * Record::words::<A>() | RECORD),
+        Below::Lone(record) => Some((record * Record::words::<A>()) | RECORD),
     }
 }
 
@@ -232,20 +232,23 @@ impl TrieReader<'_> {
     ) {
         let arena = self.arena;
         let count = count.min(BATCH);
-        let mut places = [0; BATCH];
-        for (place, addr) in places.iter_mut().zip(&addrs[..count]) {
-            *place = arena.root_place(*addr);
-            arena.prefetch(*place);
+        // A narrow root is in the nearest cache anyway.
+        if arena.wide {
+            for addr in &addrs[..count] {
+                arena.prefetch(arena.root_place(*addr));
+            }
         }
+        let mut places = [0; BATCH];
         // The lanes that have not come to a leaf yet are the first `pending` ones. (The remainders
         // cost nothing and spare the compiler's checks.)
         let mut lanes = [0_u8; BATCH];
         let mut pending = 0;
         let mut octet = arena.root_octets();
         for lane in 0..count {
-            let word = arena.word(places[lane]);
+            let addr = addrs[lane];
+            let word = arena.word(arena.root_place(addr));
             values[lane] = word;
-            if let Some(next) = next_place(word, addrs[lane], octet) {
+            if let Some(next) = next_place(word, addr, octet) {
                 arena.prefetch(next & !RECORD);
                 places[lane] = next;
                 lanes[pending % BATCH] = lane as u8;

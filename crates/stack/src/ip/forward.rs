@@ -40,7 +40,9 @@ pub(crate) fn forward<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
         return icmp::refuse::<F>(cx, packet, refusal);
     }
     let mtu = path_mtu(next_hop, interface);
-    let too_big = largest_segment(&packet) > mtu as usize;
+    let len = packet.total_len();
+    let largest = packet.gso.map_or(len, |gso| segment_len(&packet, gso));
+    let too_big = largest > mtu as usize;
     if too_big && !may_fragment::<F>(&packet) {
         let refusal = Refusal::told(DropReason::PktTooBig, IcmpError::PacketTooBig { mtu });
         return icmp::refuse::<F>(cx, packet, refusal);
@@ -53,7 +55,7 @@ pub(crate) fn forward<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
     }
     F::decrement_hop_limit(&mut packet);
     cx.core.count(F::MIB.forwarded);
-    cx.core.add(F::MIB.out_octets, packet.total_len() as u64);
+    cx.core.add(F::MIB.out_octets, len as u64);
     if too_big {
         in_fragments::<F>(cx, packet, next_hop, interface, mtu);
     } else if packet.gso.is_some() {
@@ -115,15 +117,7 @@ pub(crate) fn path_mtu<A>(next_hop: &NextHop<A>, interface: &Interface) -> u32 {
         .map_or(interface.mtu, |mtu| mtu.min(interface.mtu))
 }
 
-/// The size that counts against the MTU: of a packet that stands for several, each one's.
-#[inline]
-fn largest_segment(packet: &Packet) -> usize {
-    match packet.gso {
-        Some(gso) => segment_len(packet, gso),
-        None => packet.total_len(),
-    }
-}
-
+/// The size that counts against the MTU of a packet that stands for several: each one's.
 #[inline(never)]
 fn segment_len(packet: &Packet, gso: Gso) -> usize {
     let transport = packet.transport_offset();

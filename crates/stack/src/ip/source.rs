@@ -20,11 +20,10 @@ pub(crate) fn check_martians_v4(
     dst: Ipv4Addr,
     destination: Destination,
 ) -> Result<(), DropReason> {
-    let is_ordinary = |addr: Ipv4Addr| {
-        let octet = addr.octets()[0];
-        octet.wrapping_sub(1) < 223 && octet != 127
-    };
-    if is_ordinary(src) && is_ordinary(dst) {
+    // Neither is in 0.0.0.0/8, 127.0.0.0/8, or beyond the unicast addresses.
+    let (src0, dst0) = (src.octets()[0], dst.octets()[0]);
+    let highest = src0.wrapping_sub(1).max(dst0.wrapping_sub(1));
+    if highest < 223 && src0 != 127 && dst0 != 127 {
         return Ok(());
     }
     check_special(device, src, dst, destination)

@@ -36,7 +36,7 @@ impl<M> Queue<M> {
     }
 
     /// Puts a packet at the end.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, packet: Buf<M>) {
         let (last, bytes) = (packet.slot(), packet.truesize());
         self.link(packet, last);
@@ -123,7 +123,7 @@ impl<M> Queue<M> {
     }
 
     /// Hangs the list from `first` to `last` behind the end.
-    #[inline]
+    #[inline(always)]
     fn link(&mut self, first: Buf<M>, last: NonNull<Slot<M>>) {
         match self.tail {
             None => self.head = Some(first),
