@@ -133,6 +133,8 @@ reasons! {
     UdpNoSocket, [UdpNoPorts], [Udp6NoPorts];
     /// No socket takes the broadcast or multicast datagram.
     UdpIgnoredMulti, [UdpIgnoredMulti], [Udp6IgnoredMulti];
+    /// The socket's filter keeps nothing of it.
+    SocketFilter, [UdpInErrors], [Udp6InErrors];
     /// The socket's receive buffer is full.
     SocketRcvbuff, [UdpInErrors, UdpRcvbufErrors], [Udp6InErrors, Udp6RcvbufErrors];
     /// All sockets together have used their share of the packet pool.

@@ -13,6 +13,7 @@ pub mod demux;
 pub mod drop;
 pub(crate) mod family;
 pub mod fib;
+pub mod filter;
 pub mod interface;
 pub(crate) mod ip;
 pub mod packet;

@@ -4,6 +4,8 @@
 //! socket after the other, each under a generation of its own, and rests for a grace period between
 //! them.
 
+mod rare;
+
 use core::num::NonZeroU32;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::collections::VecDeque;
@@ -14,6 +16,8 @@ use forebay_sync::prefetch::prefetch_read;
 use forebay_sync::rcu::{Domain, Ticket};
 use forebay_sync::segments::Segments;
 
+pub(crate) use self::rare::Rare;
+use self::rare::{RareIndex, Rares};
 use crate::demux::flow::{Flow, KeySet};
 use crate::udp::queue::{ReceiveMemory, ReceiveQueue};
 
@@ -100,6 +104,7 @@ pub(crate) struct Head {
     status: AtomicU64,
     pub(crate) memory: ReceiveMemory,
     pub(crate) options: Options,
+    rare: RareIndex,
     pub(crate) control: Mutex<Control>,
 }
 
@@ -224,6 +229,7 @@ pub(crate) struct Sockets {
     slots: Segments<Slot>,
     /// Slots without a socket, each with the end of its rest, the longest at rest first.
     resting: Mutex<VecDeque<(Ticket, u32)>>,
+    rares: Rares,
 }
 
 impl Sockets {
@@ -232,6 +238,7 @@ impl Sockets {
             domain: domain.clone(),
             slots: Segments::new(),
             resting: Mutex::default(),
+            rares: Rares::new(domain),
         }
     }
 
@@ -268,6 +275,16 @@ impl Sockets {
 
     pub(crate) fn slot(&self, index: u32) -> Option<&Slot> {
         self.slots.get(index)
+    }
+
+    /// What few slots have, if this one ever had any of it.
+    pub(crate) fn rare(&self, slot: &Slot) -> Option<&Rare> {
+        self.rares.of(slot)
+    }
+
+    /// The same, made if the slot has none.
+    pub(crate) fn make_rare(&self, slot: &Slot) -> Option<&Rare> {
+        self.rares.make(slot)
     }
 
     /// Marks a socket as closed: no datagram gets in any more. The caller holds its control lock.
@@ -344,6 +361,10 @@ pub(crate) enum Flag {
     Transparent = 1 << 19,
     /// The socket was opened as `AF_INET6`.
     Inet6 = 1 << 20,
+    /// A program decides what gets into the queue (`SO_ATTACH_FILTER`).
+    Filter = 1 << 21,
+    /// The program stays as it is (`SO_LOCK_FILTER`).
+    LockFilter = 1 << 22,
 }
 
 impl Options {

@@ -78,6 +78,8 @@ impl fmt::Debug for Stack {
 
 /// What the stack looked like when a guard was taken.
 pub struct View<'g> {
+    /// What it is read under: for what only some packets ask for.
+    pub(crate) guard: &'g Guard<'g>,
     pub(crate) sysctls: &'g Sysctls,
     pub(crate) interfaces: &'g Interfaces,
     pub(crate) fib4: fib::View<'g, Ipv4Addr>,
@@ -147,8 +149,9 @@ impl Stack {
 
     /// A core for a worker.
     pub fn core(&self) -> Core {
-        let random = SecretRandom::new(self.key, self.cores.fetch_add(1, Ordering::Relaxed));
-        let local = Local::new(self.pool.cache(), self.counters.shard(), random);
+        let number = self.cores.fetch_add(1, Ordering::Relaxed);
+        let random = SecretRandom::new(self.key, number);
+        let local = Local::new(number, self.pool.cache(), self.counters.shard(), random);
         Core {
             reader: self.domain.reader(),
             local,
@@ -163,6 +166,7 @@ impl Stack {
     /// What the stack looks like now, for as long as the guard is held.
     pub(crate) fn view<'g>(&'g self, guard: &'g Guard<'_>) -> View<'g> {
         View {
+            guard,
             generations4: Generations::of(&self.fib4),
             generations6: Generations::of(&self.fib6),
             sysctls: self.sysctls.read(guard),

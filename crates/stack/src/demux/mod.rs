@@ -37,7 +37,8 @@ use self::bound::{Binding, Bound, InUse};
 use self::established::Established;
 use self::flow::{Flow, KeySet};
 use self::row::{Class, Listener};
-use crate::packet::Packet;
+use crate::family::{V4, V6};
+use crate::packet::{IpVersion, Packet};
 use crate::siphash::Key;
 use crate::socket::{Control, Mode, Slot, SocketError, SocketId, Sockets, Status, lock};
 use crate::udp::queue::{Refusal, SocketMemory};
@@ -95,6 +96,15 @@ impl Demux {
 
     pub(crate) fn memory(&self) -> &SocketMemory {
         &self.memory
+    }
+
+    /// A number that packets of one flow have in common, and that strangers can't foretell.
+    pub(crate) fn flow_hash(&self, packet: &Packet) -> u32 {
+        let flow = match packet.version {
+            IpVersion::V4 => Flow::of_packet::<V4>(packet),
+            IpVersion::V6 => Flow::of_packet::<V6>(packet),
+        };
+        (flow.hash(self.key) >> 32) as u32
     }
 }
 

@@ -1,6 +1,7 @@
 //! UDP (RFC 768): sockets, what comes in, what goes out.
 
 mod error;
+mod filter;
 mod info;
 mod options;
 pub(crate) mod queue;
@@ -10,6 +11,7 @@ mod send;
 mod socket;
 
 pub(crate) use error::receive_error;
+pub use filter::FilterError;
 pub use info::{SocketInfo, SocketState};
 pub use options::OptionError;
 pub(crate) use receive::receive;

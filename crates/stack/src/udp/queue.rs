@@ -43,6 +43,11 @@ impl ReceiveMemory {
         self.drops.load(Ordering::Relaxed)
     }
 
+    /// Counts a datagram that the socket does not want.
+    pub(crate) fn count_drop(&self) {
+        self.drops.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(crate) fn reset(&self, limit: u32) {
         self.set_limit(limit);
         self.drops.store(0, Ordering::Relaxed);
@@ -109,6 +114,8 @@ pub(crate) enum Refusal {
     QueueFull,
     /// The limit of all sockets.
     NoMemory,
+    /// The socket's filter keeps nothing of it.
+    Filtered,
 }
 
 /// The queues.
@@ -164,7 +171,7 @@ impl ReceiveQueue {
             return Err((packet, Refusal::Moved));
         }
         if let Err(refusal) = memory.charge(bytes, share) {
-            memory.drops.fetch_add(1, Ordering::Relaxed);
+            memory.count_drop();
             return Err((packet, refusal));
         }
         let was_empty = producers.packets.is_empty();

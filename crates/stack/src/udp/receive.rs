@@ -4,6 +4,7 @@ use core::net::IpAddr;
 
 use zerocopy::FromBytes;
 
+use super::filter;
 use super::queue::Refusal;
 use crate::core::Context;
 use crate::counters::Counter;
@@ -107,7 +108,7 @@ fn deliver<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
             return no_socket::<F>(cx, packet);
         };
         let (iif, was_routed) = (packet.iif, packet.route.is_some());
-        match demux.deliver(id, &flow, packet) {
+        match filter::deliver(cx, id, &flow, packet) {
             Ok(()) => {
                 if was_routed {
                     remember_route::<F>(cx, id, &flow, iif);
@@ -144,7 +145,7 @@ fn deliver_to_all<F: Family>(cx: &mut Context<'_>, packet: Packet) {
 }
 
 fn offer(cx: &mut Context<'_>, id: SocketId, flow: &Flow, packet: Packet) {
-    if let Err((packet, refusal)) = cx.stack.demux.deliver(id, flow, packet) {
+    if let Err((packet, refusal)) = filter::deliver(cx, id, flow, packet) {
         cx.drop(packet, reason_of(refusal));
     }
 }
@@ -166,6 +167,7 @@ fn reason_of(refusal: Refusal) -> DropReason {
         Refusal::Moved => DropReason::SocketClosed,
         Refusal::QueueFull => DropReason::SocketRcvbuff,
         Refusal::NoMemory => DropReason::ProtoMem,
+        Refusal::Filtered => DropReason::SocketFilter,
     }
 }
 

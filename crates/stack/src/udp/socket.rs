@@ -242,6 +242,7 @@ impl Stack {
     /// [`NotOpen`].
     pub fn udp_close(&self, id: SocketId) -> Result<(), NotOpen> {
         let closed = self.demux.close(id, |slot| {
+            self.discard_filter(slot);
             let mut packets = slot.queue.purge(&slot.head.memory, self.demux.memory());
             slot.queue.wake();
             self.with_context(Instant::ZERO, |cx| {
