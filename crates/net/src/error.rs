@@ -5,7 +5,9 @@ use std::io;
 use forebay_stack::control::InterfaceError;
 use forebay_stack::socket::SocketError;
 use forebay_stack::transmit::SendError;
-use forebay_stack::udp::{BindError, ConnectError, NotOpen, OptionError, RecvError, UdpSendError};
+use forebay_stack::udp::{
+    BindError, ConnectError, FilterError, NotOpen, OptionError, RecvError, UdpSendError,
+};
 
 pub(crate) fn interface(error: InterfaceError) -> io::Error {
     let kind = match &error {
@@ -64,6 +66,16 @@ pub(crate) fn option(error: OptionError) -> io::Error {
     let kind = match error {
         OptionError::NotOpen(_) | OptionError::InvalidArgument => io::ErrorKind::InvalidInput,
         OptionError::NoDevice => io::ErrorKind::NotFound,
+    };
+    io::Error::new(kind, error)
+}
+
+pub(crate) fn filter(error: FilterError) -> io::Error {
+    let kind = match error {
+        FilterError::NotOpen(_) | FilterError::Program(_) => io::ErrorKind::InvalidInput,
+        FilterError::Locked => io::ErrorKind::PermissionDenied,
+        FilterError::NotAttached => io::ErrorKind::NotFound,
+        FilterError::TooMany => io::ErrorKind::OutOfMemory,
     };
     io::Error::new(kind, error)
 }

@@ -1,5 +1,7 @@
 //! UDP sockets in the manner of [`std::net::UdpSocket`].
 
+mod filter;
+
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
