@@ -122,8 +122,14 @@ reasons! {
 
     /// No protocol handler.
     IpNoProto, [IpInUnknownProtos], [Ip6InUnknownProtos];
-    /// Consumed by a protocol that hosts must hear but that asks nothing of us (IGMP, MLD).
+    /// Consumed by a protocol that hosts must hear but that asks nothing of us (reports to
+    /// routers).
     ProtocolIgnored, [], [];
+
+    /// IGMP checksum wrong.
+    IgmpCsum, [], [];
+    /// An IGMP or MLD message that is malformed, or that none on the link can have sent.
+    IgmpInvalid, [], [];
 
     /// UDP length field contradicts the packet.
     UdpLength, [UdpInErrors], [Udp6InErrors];

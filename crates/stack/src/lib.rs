@@ -16,6 +16,7 @@ pub mod fib;
 pub mod filter;
 pub mod interface;
 pub(crate) mod ip;
+pub mod multicast;
 pub mod packet;
 pub mod random;
 pub mod receive;

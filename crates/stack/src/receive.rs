@@ -29,7 +29,7 @@ use crate::stack::Stack;
 use crate::sysctl::Knob;
 use crate::time::Instant;
 use crate::wire::protocol;
-use crate::{tcp, udp};
+use crate::{multicast, tcp, udp};
 
 /// Most packets that go through the stages together; `net.core.dev_weight` may ask for fewer.
 pub const MAX_BATCH: usize = 64;
@@ -94,7 +94,11 @@ impl Stack {
         });
         self.receive(core, now, LOOPBACK, &mut looped);
         let deadline = self.with_core(core, now, |cx| {
-            let deadlines = [self.reassembly4.expire(cx), self.reassembly6.expire(cx)];
+            let deadlines = [
+                self.reassembly4.expire(cx),
+                self.reassembly6.expire(cx),
+                multicast::expire(cx),
+            ];
             deadlines.into_iter().flatten().min()
         });
         // Only now: who is told of what expired may be this host itself.
@@ -126,7 +130,10 @@ fn receive_batch(
     while batch.len() < weight
         && let Some(mut packet) = packets.pop()
     {
-        packet.iif = ifindex;
+        // One that this host sent to itself says where it might have come from.
+        if !packet.from_host {
+            packet.iif = ifindex;
+        }
         // Validation reads the header when the whole batch is here.
         prefetch_slice(packet.data());
         batch.push(packet);
@@ -227,7 +234,7 @@ fn deliver<F: Family>(cx: &mut Context<'_>, packet: Packet) {
         }
         protocol::IGMP if F::VERSION == IpVersion::V4 => {
             cx.core.count(Counter::IpInDelivers);
-            cx.drop(packet, DropReason::ProtocolIgnored);
+            multicast::receive_igmp(cx, packet);
         }
         _ => reject::<F>(
             cx,

@@ -16,7 +16,7 @@ use forebay_sync::prefetch::prefetch_read;
 use forebay_sync::rcu::{Domain, Ticket};
 use forebay_sync::segments::Segments;
 
-pub(crate) use self::rare::Rare;
+pub(crate) use self::rare::{Membership, MulticastOptions, Rare};
 use self::rare::{RareIndex, Rares};
 use crate::demux::flow::{Flow, KeySet};
 use crate::udp::queue::{ReceiveMemory, ReceiveQueue};
@@ -25,7 +25,7 @@ use crate::udp::queue::{ReceiveMemory, ReceiveQueue};
 ///
 /// A packet may carry an id past the socket's end: slots are used again under a new generation, so
 /// whoever follows an id checks the generation under the socket's lock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SocketId {
     /// Index of the slot.
     pub(crate) slot: u32,

@@ -16,6 +16,7 @@ use crate::fib::{self, Fib};
 use crate::interface::{Interfaces, TransmitQueue};
 use crate::ip::icmp::RateLimiter;
 use crate::ip::reassembly::Reassembler;
+use crate::multicast::Multicast;
 use crate::packet::PacketPool;
 use crate::random::SecretRandom;
 use crate::siphash::Key;
@@ -54,6 +55,7 @@ pub struct Stack {
     pub(crate) fib4: Fib<Ipv4Addr>,
     pub(crate) fib6: Fib<Ipv6Addr>,
     pub(crate) demux: Demux,
+    pub(crate) multicast: Multicast,
     pub(crate) reassembly4: Reassembler<V4>,
     pub(crate) reassembly6: Reassembler<V6>,
     pub(crate) icmp_limiter: RateLimiter,
@@ -118,6 +120,7 @@ impl Stack {
             fib4: Fib::new(&domain),
             fib6: Fib::new(&domain),
             demux: Demux::new(&domain, config.seed, socket_memory),
+            multicast: Multicast::new(&domain),
             reassembly4: Reassembler::new(config.seed),
             reassembly6: Reassembler::new(config.seed),
             icmp_limiter: RateLimiter::new(config.seed),

@@ -137,22 +137,29 @@ impl Demux {
         }
     }
 
-    /// Calls `f` with every socket that takes the flow's packets: for broadcasts and groups.
-    pub(crate) fn for_each(
-        &self,
-        flow: &Flow,
-        local: (IpAddr, u16),
-        iif: u32,
-        mut f: impl FnMut(SocketId),
-    ) {
-        if let Some(hit) = self.find_connected(flow, flow.hash(self.key), iif) {
-            f(hit.id);
-        }
-        self.bound.for_each(local.0, local.1, |listener| {
-            if self.score(listener, local.0, flow, iif).is_some() {
-                f(listener.id);
+    /// Every socket that takes the flow's packets, each of them once: for broadcasts and groups.
+    pub(crate) fn takers(&self, flow: &Flow, local: (IpAddr, u16), iif: u32) -> Vec<SocketId> {
+        let mut takers = Vec::new();
+        let mut moves = self.moves.load(Ordering::Acquire);
+        loop {
+            takers.clear();
+            let hit = self.find_connected(flow, flow.hash(self.key), iif);
+            takers.extend(hit.map(|hit| hit.id));
+            self.bound.for_each(local.0, local.1, |listener| {
+                if self.score(listener, local.0, flow, iif).is_some() {
+                    takers.push(listener.id);
+                }
+            });
+            let now = self.moves.load(Ordering::Acquire);
+            if now == moves {
+                break;
             }
-        });
+            moves = now;
+        }
+        // One that moves stands in two places for a moment.
+        takers.sort_unstable();
+        takers.dedup();
+        takers
     }
 
     /// The socket that is connected so.

@@ -13,6 +13,7 @@ use crate::fib::{LookupError, NextHop, Query, Resolved, RouteKind};
 use crate::packet::{Destination, IpVersion, Packet, Verdict};
 use crate::receive::MAX_BATCH;
 use crate::sysctl::ConfKnob;
+use crate::wire::protocol;
 
 /// Decides for every packet of the batch that is undecided yet.
 pub(crate) fn route(cx: &mut Context<'_>, batch: &mut [Packet]) {
@@ -91,7 +92,16 @@ fn group<F: Family>(cx: &Context<'_>, packet: &Packet) -> Verdict {
     let group: IpAddr = F::dst(packet).into();
     let interface = cx.view.interfaces.get(packet.iif);
     let is_router = F::forwards(cx.view, packet.iif);
-    if !interface.is_some_and(|interface| interface.is_member(group, is_router)) {
+    // Those who ask about a group are not the sources that anybody has asked for.
+    let source = match packet.protocol {
+        protocol::IGMP | protocol::ICMPV6 | protocol::HOP_BY_HOP => None,
+        _ => Some(F::src(packet).into()),
+    };
+    let is_joined = || {
+        let place = (packet.iif, group);
+        cx.stack.multicast.is_joined(cx.view.guard, place, source)
+    };
+    if !interface.is_some_and(|interface| interface.is_member(group, is_router)) && !is_joined() {
         return Verdict::Drop(DropReason::MulticastNotJoined);
     }
     let src_is_unspecified = F::src(packet) == F::UNSPECIFIED;

@@ -3,6 +3,7 @@
 mod error;
 mod filter;
 mod info;
+mod multicast;
 mod options;
 pub(crate) mod queue;
 mod receive;
@@ -13,6 +14,7 @@ mod socket;
 pub(crate) use error::receive_error;
 pub use filter::FilterError;
 pub use info::{SocketInfo, SocketState};
+pub use multicast::{MembershipError, MulticastOption, SourceChange};
 pub use options::OptionError;
 pub(crate) use receive::receive;
 pub use recv::{Received, RecvError};

@@ -5,6 +5,7 @@ use core::net::IpAddr;
 use zerocopy::FromBytes;
 
 use super::filter;
+use super::multicast;
 use super::queue::Refusal;
 use crate::core::Context;
 use crate::counters::Counter;
@@ -14,7 +15,7 @@ use crate::drop::DropReason;
 use crate::family::Family;
 use crate::ip::destination;
 use crate::ip::icmp::{self, IcmpError};
-use crate::packet::{ChecksumState, IpVersion, Packet};
+use crate::packet::{ChecksumState, Destination, IpVersion, Packet};
 use crate::segment;
 use crate::socket::SocketId;
 use crate::wire::{UdpHeader, protocol};
@@ -129,8 +130,12 @@ fn deliver<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
 fn deliver_to_all<F: Family>(cx: &mut Context<'_>, packet: Packet) {
     let flow = Flow::of_packet::<F>(&packet);
     let demux = &cx.stack.demux;
-    let mut takers: Vec<SocketId> = Vec::new();
-    demux.for_each(&flow, local::<F>(&packet), packet.iif, |id| takers.push(id));
+    let mut takers = demux.takers(&flow, local::<F>(&packet), packet.iif);
+    if packet.destination == Destination::Multicast {
+        let place = (packet.iif, F::dst(&packet).into());
+        let source = F::src(&packet).into();
+        takers.retain(|id| multicast::allows(cx, *id, place, source));
+    }
     let Some(last) = takers.pop() else {
         // Nobody is told that a group or broadcast found no socket (RFC 1122 section 3.2.2).
         return cx.drop(packet, DropReason::UdpIgnoredMulti);

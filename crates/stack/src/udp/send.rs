@@ -4,13 +4,14 @@ use core::net::{IpAddr, SocketAddr};
 
 use zerocopy::IntoBytes;
 
+use super::multicast;
 use super::socket::{BindError, NotOpen, may_be_local};
 use crate::core::Context;
 use crate::family::{Family, V4, V6};
 use crate::fib::RouteKind;
 use crate::interface::LOOPBACK;
 use crate::packet::{ChecksumState, IpVersion, Packet};
-use crate::socket::{Flag, Mode, Slot, SocketError, SocketId};
+use crate::socket::{Flag, Mode, MulticastOptions, Slot, SocketError, SocketId};
 use crate::stack::Stack;
 use crate::time::Instant;
 use crate::transmit::{self, IpParams, OutputRoute, SendError};
@@ -122,9 +123,13 @@ fn send(
     if from.0 != own_addr && !may_be_local(cx, slot, from.0) {
         return Err(SendError::AddressNotAvailable.into());
     }
-    let device = match keys.device() {
-        0 => scope,
-        device => Some(device),
+    let multicast =
+        to.0.is_multicast()
+            .then(|| multicast::options(cx, slot, to.0));
+    let device = match (keys.device(), scope, multicast) {
+        (0, None, Some(options)) if options.interface != 0 => Some(options.interface),
+        (0, scope, _) => scope,
+        (device, _, _) => Some(device),
     };
     let outgoing = Outgoing {
         slot,
@@ -132,6 +137,7 @@ fn send(
         to,
         from,
         device,
+        multicast,
     };
     match to.0 {
         IpAddr::V4(_) => outgoing.send::<V4>(cx),
@@ -172,6 +178,8 @@ struct Outgoing<'a> {
     to: (IpAddr, u16),
     from: (IpAddr, u16),
     device: Option<u32>,
+    /// How to send to a group, if it goes to one.
+    multicast: Option<MulticastOptions>,
 }
 
 impl Outgoing<'_> {
@@ -181,7 +189,8 @@ impl Outgoing<'_> {
         }
         let dst = F::from_ip(or_loopback(self.to.0)).ok_or(UdpSendError::FamilyNotSupported)?;
         let src = F::from_ip(self.from.0).filter(|src| *src != F::UNSPECIFIED);
-        let route = transmit::route_output::<F>(cx, dst, src, self.device)?;
+        let mut route = transmit::route_output::<F>(cx, dst, src, self.device)?;
+        route.loops = self.multicast.is_some_and(|options| options.loops);
         let options = &self.slot.head.options;
         if route.kind == RouteKind::Broadcast && !options.has(Flag::Broadcast) {
             return Err(SendError::AccessDenied.into());
@@ -192,7 +201,10 @@ impl Outgoing<'_> {
         };
         let ip = IpParams {
             protocol: protocol::UDP,
-            ttl: options.ttl(),
+            ttl: match self.multicast {
+                Some(multicast) => Some(multicast.ttl),
+                None => options.ttl(),
+            },
             tos: options.tos(),
             // Nothing here learns the path's MTU yet, so routers must be free to fragment.
             dont_fragment: false,

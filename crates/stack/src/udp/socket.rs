@@ -243,6 +243,7 @@ impl Stack {
     pub fn udp_close(&self, id: SocketId) -> Result<(), NotOpen> {
         let closed = self.demux.close(id, |slot| {
             self.discard_filter(slot);
+            self.leave_all_groups(slot);
             let mut packets = slot.queue.purge(&slot.head.memory, self.demux.memory());
             slot.queue.wake();
             self.with_context(Instant::ZERO, |cx| {
