@@ -6,7 +6,8 @@ use forebay_stack::control::InterfaceError;
 use forebay_stack::socket::SocketError;
 use forebay_stack::transmit::SendError;
 use forebay_stack::udp::{
-    BindError, ConnectError, FilterError, NotOpen, OptionError, RecvError, UdpSendError,
+    BindError, ConnectError, FilterError, MembershipError, NotOpen, OptionError, RecvError,
+    UdpSendError,
 };
 
 pub(crate) fn interface(error: InterfaceError) -> io::Error {
@@ -76,6 +77,22 @@ pub(crate) fn filter(error: FilterError) -> io::Error {
         FilterError::Locked => io::ErrorKind::PermissionDenied,
         FilterError::NotAttached => io::ErrorKind::NotFound,
         FilterError::TooMany => io::ErrorKind::OutOfMemory,
+    };
+    io::Error::new(kind, error)
+}
+
+pub(crate) fn membership(error: MembershipError) -> io::Error {
+    let kind = match error {
+        MembershipError::NotOpen(_)
+        | MembershipError::NotAGroup(_)
+        | MembershipError::FamilyNotSupported
+        | MembershipError::OtherMode => io::ErrorKind::InvalidInput,
+        MembershipError::NoDevice => io::ErrorKind::NotFound,
+        MembershipError::AlreadyMember => io::ErrorKind::AddrInUse,
+        MembershipError::NotMember
+        | MembershipError::SourceListed
+        | MembershipError::SourceNotListed => io::ErrorKind::AddrNotAvailable,
+        MembershipError::TooMany => io::ErrorKind::OutOfMemory,
     };
     io::Error::new(kind, error)
 }

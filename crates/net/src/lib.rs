@@ -18,7 +18,7 @@ pub use driver::DeviceStatus;
 pub use forebay_os::{netif, netns};
 /// The stack underneath, for who drives it by hand: no devices, no clock, no threads.
 pub use forebay_stack as core;
-pub use forebay_stack::{control, counters, drop, fib, filter, interface, sysctl};
+pub use forebay_stack::{control, counters, drop, fib, filter, interface, multicast, sysctl};
 pub use forebay_sync::tsc;
 pub use stack::{Stack, StackBuilder};
 pub use udp::{UdpOptions, UdpSocket};

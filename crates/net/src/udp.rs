@@ -1,6 +1,7 @@
 //! UDP sockets in the manner of [`std::net::UdpSocket`].
 
 mod filter;
+mod multicast;
 
 use std::fmt;
 use std::io;

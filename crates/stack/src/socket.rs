@@ -16,7 +16,8 @@ use forebay_sync::prefetch::prefetch_read;
 use forebay_sync::rcu::{Domain, Ticket};
 use forebay_sync::segments::Segments;
 
-pub(crate) use self::rare::{Membership, MulticastOptions, Rare};
+pub use self::rare::MulticastOptions;
+pub(crate) use self::rare::{Membership, Rare};
 use self::rare::{RareIndex, Rares};
 use crate::demux::flow::{Flow, KeySet};
 use crate::udp::queue::{ReceiveMemory, ReceiveQueue};

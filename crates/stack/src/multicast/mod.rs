@@ -136,6 +136,7 @@ impl Stack {
                 }
             }));
         }
+        groups.sort_by_key(|info| (info.ifindex, info.group));
         groups
     }
 

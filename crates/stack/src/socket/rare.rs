@@ -32,15 +32,15 @@ pub(crate) struct Membership {
 
 /// How a socket sends to groups, and whether it takes what others have joined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct MulticastOptions {
-    /// `IP_MULTICAST_TTL`, `IPV6_MULTICAST_HOPS`.
-    pub(crate) ttl: u8,
-    /// `IP_MULTICAST_LOOP`: members on this host hear it, too.
-    pub(crate) loops: bool,
-    /// `IP_MULTICAST_ALL`.
-    pub(crate) all: bool,
-    /// `IP_MULTICAST_IF`; 0 leaves it to the routes.
-    pub(crate) interface: u32,
+pub struct MulticastOptions {
+    /// TTL or hop limit (`IP_MULTICAST_TTL`, `IPV6_MULTICAST_HOPS`).
+    pub ttl: u8,
+    /// Members on this host hear it, too (`IP_MULTICAST_LOOP`).
+    pub loops: bool,
+    /// Datagrams come in to groups that other sockets have joined (`IP_MULTICAST_ALL`).
+    pub all: bool,
+    /// The interface to send by (`IP_MULTICAST_IF`); 0 leaves it to the routes.
+    pub interface: u32,
 }
 
 impl Rare {

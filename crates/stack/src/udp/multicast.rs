@@ -89,6 +89,7 @@ impl Stack {
         ifindex: Option<u32>,
     ) -> Result<(), MembershipError> {
         let (slot, mut control) = self.demux.control(id).ok_or(NotOpen)?;
+        let ifindex = self.group_interface(group, ifindex)?;
         let mut change = Change::begin(self, slot, &mut control, group, ifindex)?;
         if change.position().is_some() {
             return Err(MembershipError::AlreadyMember);
@@ -118,7 +119,7 @@ impl Stack {
         };
         let found = joined.iter().find(is_it);
         let ifindex = found.ok_or(MembershipError::NotMember)?.ifindex;
-        let mut change = Change::begin(self, slot, &mut control, group, Some(ifindex))?;
+        let mut change = Change::begin(self, slot, &mut control, group, ifindex)?;
         let at = change.position().ok_or(MembershipError::NotMember)?;
         change.now.remove(at);
         change.publish();
@@ -143,6 +144,7 @@ impl Stack {
             return Err(MembershipError::FamilyNotSupported);
         }
         let (slot, mut control) = self.demux.control(id).ok_or(NotOpen)?;
+        let ifindex = self.group_interface(group, ifindex)?;
         let mut change = Change::begin(self, slot, &mut control, group, ifindex)?;
         match (what, change.position()) {
             (SourceChange::Join, None) => change.join(SourceFilter::only(source))?,
@@ -186,7 +188,7 @@ impl Stack {
         Ok(())
     }
 
-    /// The options about datagrams of one family to groups: TTL, loop, interface (0 is none), all.
+    /// The options about datagrams of one family to groups.
     ///
     /// # Errors
     ///
@@ -195,15 +197,9 @@ impl Stack {
         &self,
         id: SocketId,
         version: IpVersion,
-    ) -> Result<[MulticastOption; 4], NotOpen> {
+    ) -> Result<MulticastOptions, NotOpen> {
         let (slot, _control) = self.demux.control(id).ok_or(NotOpen)?;
-        let options = options_of(self.demux.sockets().rare(slot), version);
-        Ok([
-            MulticastOption::Ttl(options.ttl),
-            MulticastOption::Loop(options.loops),
-            MulticastOption::Interface(options.interface),
-            MulticastOption::All(options.all),
-        ])
+        Ok(options_of(self.demux.sockets().rare(slot), version))
     }
 
     /// Leaves every group of a socket that closes. The caller holds the control lock.
@@ -222,6 +218,19 @@ impl Stack {
         for membership in joined {
             self.change_membership(membership.place(), Some(&membership.filter), None);
         }
+    }
+
+    /// The interface to join a group on: the one that was named, or where routes lead.
+    fn group_interface(&self, group: IpAddr, ifindex: Option<u32>) -> Result<u32, MembershipError> {
+        let group = group.to_canonical();
+        if !group.is_multicast() {
+            return Err(MembershipError::NotAGroup(group));
+        }
+        let found = self.with_context(Instant::ZERO, |cx| match group {
+            IpAddr::V4(_) => interface_for::<V4>(cx, group, ifindex),
+            IpAddr::V6(_) => interface_for::<V6>(cx, group, ifindex),
+        });
+        found.ok_or(MembershipError::NoDevice)
     }
 
     fn memberships(&self, slot: &Slot) -> Vec<Membership> {
@@ -256,34 +265,25 @@ impl<'a> Change<'a> {
         slot: &'a Slot,
         _control: &mut Control,
         group: IpAddr,
-        ifindex: Option<u32>,
+        ifindex: u32,
     ) -> Result<Self, MembershipError> {
         let group = group.to_canonical();
-        if !group.is_multicast() {
-            return Err(MembershipError::NotAGroup(group));
-        }
         if group.is_ipv6() && !slot.head.options.has(Flag::Inet6) {
             return Err(MembershipError::FamilyNotSupported);
         }
-        let (ifindex, max_memberships, max_sources) =
-            stack.with_context(Instant::ZERO, |cx| match group {
-                IpAddr::V4(_) => (
-                    interface_for::<V4>(cx, group, ifindex),
-                    limit(cx, Knob::IgmpMaxMemberships),
-                    limit(cx, Knob::IgmpMaxMsf),
-                ),
-                IpAddr::V6(_) => (
-                    interface_for::<V6>(cx, group, ifindex),
-                    usize::MAX,
-                    limit(cx, Knob::MldMaxMsf),
-                ),
-            });
+        let (max_memberships, max_sources) = stack.with_context(Instant::ZERO, |cx| match group {
+            IpAddr::V4(_) => (
+                limit(cx, Knob::IgmpMaxMemberships),
+                limit(cx, Knob::IgmpMaxMsf),
+            ),
+            IpAddr::V6(_) => (usize::MAX, limit(cx, Knob::MldMaxMsf)),
+        });
         let rare = stack.rare(slot)?;
         let before = stack.memberships(slot);
         Ok(Self {
             stack,
             rare,
-            place: (ifindex.ok_or(MembershipError::NoDevice)?, group),
+            place: (ifindex, group),
             now: before.clone(),
             before,
             max_memberships,
