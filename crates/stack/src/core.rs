@@ -6,6 +6,7 @@ use std::sync::Arc;
 use forebay_sync::rcu::Reader;
 
 use crate::counters::{Counter, Shard};
+use crate::devices::OutDevice;
 use crate::drop::DropReason;
 use crate::interface::Interfaces;
 use crate::packet::{Packet, PacketCache, PacketQueue};
@@ -68,6 +69,7 @@ impl Local {
     }
 
     /// Frees a packet and counts why. Every drop ends here.
+    #[inline(never)]
     pub(crate) fn drop(&mut self, packet: Packet, reason: DropReason) {
         self.counters.add_drop(reason);
         for counter in reason.snmp(packet.version) {
@@ -86,24 +88,30 @@ impl Local {
         self.cache.alloc()
     }
 
+    #[inline]
     pub(crate) fn count(&self, counter: Counter) {
         self.counters.add(counter, 1);
     }
 
+    #[inline]
     pub(crate) fn add(&self, counter: Counter, n: u64) {
         self.counters.add(counter, n);
     }
 
     /// Queues a packet for an interface until the end of the batch.
+    #[inline(always)]
     pub(crate) fn queue_tx(&mut self, oif: u32, packet: Packet) {
         match self.tx.iter_mut().find(|(ifindex, _)| *ifindex == oif) {
             Some((_, queue)) => queue.push(packet),
-            None => {
-                let mut queue = PacketQueue::new();
-                queue.push(packet);
-                self.tx.push((oif, queue));
-            }
+            None => self.queue_first(oif, packet),
         }
+    }
+
+    #[cold]
+    fn queue_first(&mut self, oif: u32, packet: Packet) {
+        let mut queue = PacketQueue::new();
+        queue.push(packet);
+        self.tx.push((oif, queue));
     }
 
     /// Hands what was queued to the interfaces; what their queues can't take is dropped.
@@ -146,9 +154,43 @@ pub(crate) struct Context<'a> {
     pub(crate) view: &'a View<'a>,
     pub(crate) core: &'a mut Local,
     pub(crate) now: Instant,
+    /// The interface that the last packet left by: the next one mostly leaves by it too.
+    out: Option<OutDevice<'a>>,
 }
 
-impl Context<'_> {
+impl<'a> Context<'a> {
+    pub(crate) fn new(
+        stack: &'a Stack,
+        view: &'a View<'a>,
+        core: &'a mut Local,
+        now: Instant,
+    ) -> Self {
+        Self {
+            stack,
+            view,
+            core,
+            now,
+            out: None,
+        }
+    }
+
+    /// The interface to leave by, if there is one and it is up.
+    #[inline]
+    pub(crate) fn out_device(&mut self, oif: u32) -> Option<OutDevice<'a>> {
+        match self.out {
+            Some(device) if device.interface.index == oif => Some(device),
+            _ => self.find_out_device(oif),
+        }
+    }
+
+    #[inline(never)]
+    fn find_out_device(&mut self, oif: u32) -> Option<OutDevice<'a>> {
+        let interface = self.view.interfaces.get(oif)?;
+        let device = OutDevice::new(self.view, interface);
+        self.out = Some(device).filter(|_| interface.up);
+        self.out
+    }
+
     pub(crate) fn drop(&mut self, packet: Packet, reason: DropReason) {
         self.core.drop(packet, reason);
     }

@@ -86,6 +86,7 @@ impl Shard {
     }
 
     /// Adds to a counter. To be called by the shard's owner alone: load and store, no locked add.
+    #[inline]
     pub(crate) fn add(&self, counter: Counter, n: u64) {
         bump(&self.0.counters[counter as usize], n);
     }
@@ -96,6 +97,7 @@ impl Shard {
     }
 }
 
+#[inline]
 fn bump(cell: &AtomicU64, n: u64) {
     cell.store(cell.load(Relaxed).wrapping_add(n), Relaxed);
 }

@@ -6,7 +6,8 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::core::Context;
 use crate::counters::{IpMib, MIB_V4, MIB_V6};
-use crate::fib::{self, Address};
+use crate::devices::{InConf, InDevice};
+use crate::fib::{self, Address, RpFilter};
 use crate::interface::LOOPBACK;
 use crate::ip::{ext_headers, reassembly};
 use crate::packet::{IpVersion, Packet};
@@ -79,8 +80,10 @@ pub(crate) trait Family: Copy + Send + Sync + 'static {
     fn generations(view: &View<'_>) -> Generations;
     /// Whether packets that come in by the interface may go out by another.
     fn forwards(view: &View<'_>, iif: u32) -> bool;
-    /// The reverse-path mode of the interface: 0 none, 1 strict, 2 loose.
-    fn rp_filter(view: &View<'_>, iif: u32) -> i64;
+    /// How strictly sources are checked on the interface.
+    fn rp_filter(view: &View<'_>, iif: u32) -> RpFilter;
+    /// What the knobs of the interface that a batch came in by say.
+    fn in_conf<'a>(device: &'a InDevice<'_>) -> &'a InConf;
 }
 
 /// IPv4.
@@ -204,8 +207,16 @@ impl Family for V4 {
         view.sysctls.conf(iif, ConfKnob::V4Forwarding) != 0
     }
 
-    fn rp_filter(view: &View<'_>, iif: u32) -> i64 {
-        view.sysctls.conf_max(iif, ConfKnob::RpFilter)
+    fn rp_filter(view: &View<'_>, iif: u32) -> RpFilter {
+        match view.sysctls.conf_max(iif, ConfKnob::RpFilter) {
+            0 => RpFilter::Off,
+            1 => RpFilter::Strict,
+            _ => RpFilter::Loose,
+        }
+    }
+
+    fn in_conf<'a>(device: &'a InDevice<'_>) -> &'a InConf {
+        &device.v4
     }
 }
 
@@ -318,8 +329,12 @@ impl Family for V6 {
         view.sysctls.conf_all(ConfKnob::V6Forwarding) != 0
     }
 
-    fn rp_filter(_view: &View<'_>, _iif: u32) -> i64 {
+    fn rp_filter(_view: &View<'_>, _iif: u32) -> RpFilter {
         // Linux has the knob for IPv4 only; IPv6 filters by netfilter.
-        0
+        RpFilter::Off
+    }
+
+    fn in_conf<'a>(device: &'a InDevice<'_>) -> &'a InConf {
+        &device.v6
     }
 }

@@ -10,6 +10,7 @@ pub mod control;
 pub mod core;
 pub mod counters;
 pub mod demux;
+pub(crate) mod devices;
 pub mod drop;
 pub(crate) mod family;
 pub mod fib;

@@ -21,6 +21,8 @@ pub type PacketCache = Cache<Meta>;
 pub type PacketQueue = Queue<Meta>;
 
 /// What is known of a packet.
+///
+/// All but the last field is on the packet's first line, so that forwarding touches no other.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub struct Meta {
@@ -30,8 +32,6 @@ pub struct Meta {
     pub route: Option<NextHopIndex>,
     /// The socket that early demux found.
     pub socket: Option<SocketId>,
-    /// What is to become of the packet.
-    pub verdict: Verdict,
     /// Source port, 0 where no ports are known.
     pub src_port: u16,
     /// Destination port, 0 where no ports are known.
@@ -39,6 +39,8 @@ pub struct Meta {
     /// Where the payload of the IP header begins: behind options, before extension headers until
     /// local delivery has walked them.
     pub l4_offset: u16,
+    /// What is to become of the packet.
+    pub verdict: Verdict,
     /// Protocol of the bytes at `l4_offset`.
     pub protocol: u8,
     /// IP version.
@@ -58,9 +60,23 @@ pub struct Meta {
     pub checksum: ChecksumState,
     /// Segmentation: set if the packet stands for several.
     pub gso: Option<Gso>,
+    /// What the sender is told, if the verdict is [`Verdict::Reject`].
+    pub icmp_error: Option<IcmpError>,
 }
 
+/// What the buffer's own words leave of the first line.
+const _: () = assert!(core::mem::offset_of!(Meta, icmp_error) <= 40);
+
 impl Meta {
+    /// Notes what the sender is to be told, and returns the verdict that says so.
+    pub(crate) fn refuse(&mut self, refusal: Refusal) -> Verdict {
+        self.icmp_error = refusal.error;
+        match refusal.error {
+            Some(_) => Verdict::Reject(refusal.reason),
+            None => Verdict::Drop(refusal.reason),
+        }
+    }
+
     /// Where the transport header lies. `l4_offset` points at IPv6 extension headers, if there are
     /// any; the start of a checksum that was left to the device lies behind them.
     pub(crate) fn transport_offset(&self) -> usize {
@@ -96,6 +112,9 @@ pub enum Destination {
 }
 
 /// What is to become of a packet. A stage decides; [`crate::receive`] acts, in one place.
+///
+/// Two bytes, which the stages hand each other in registers: written to memory byte by byte and
+/// read back as a word, it would wait for the store each time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Verdict {
     /// Not decided yet: the next stage looks.
@@ -107,8 +126,33 @@ pub enum Verdict {
     Forward,
     /// Freed and counted.
     Drop(DropReason),
-    /// Freed and counted, and the sender is told.
-    Reject(DropReason, IcmpError),
+    /// Freed and counted, and the sender is told [`Meta::icmp_error`].
+    Reject(DropReason),
+}
+
+/// Why a packet goes no further, and what its sender is told of it, if anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) reason: DropReason,
+    pub(crate) error: Option<IcmpError>,
+}
+
+impl Refusal {
+    /// The sender hears nothing.
+    pub(crate) const fn silent(reason: DropReason) -> Self {
+        Self {
+            reason,
+            error: None,
+        }
+    }
+
+    /// The sender is told.
+    pub(crate) const fn told(reason: DropReason, error: IcmpError) -> Self {
+        Self {
+            reason,
+            error: Some(error),
+        }
+    }
 }
 
 /// What is known of the transport checksum.
@@ -125,8 +169,8 @@ pub enum ChecksumState {
     Partial {
         /// Where the checksummed bytes begin.
         start: u16,
-        /// Where the field lies behind `start`.
-        offset: u16,
+        /// Where the field lies behind `start`; no header has it further behind.
+        offset: u8,
     },
 }
 

@@ -17,6 +17,7 @@ use forebay_sync::prefetch::prefetch_slice;
 use crate::core::{Context, Core};
 use crate::counters::Counter;
 use crate::demux::early;
+use crate::devices::InDevice;
 use crate::drop::DropReason;
 use crate::family::{Family, V4, V6};
 use crate::interface::LOOPBACK;
@@ -24,7 +25,7 @@ use crate::ip::forward::forward;
 use crate::ip::icmp::{self, IcmpError};
 use crate::ip::route::route;
 use crate::ip::validate::validate;
-use crate::packet::{Destination, IpVersion, Packet, PacketQueue, Verdict};
+use crate::packet::{Destination, IpVersion, Packet, PacketQueue, Refusal, Verdict};
 use crate::stack::Stack;
 use crate::sysctl::Knob;
 use crate::time::Instant;
@@ -118,34 +119,36 @@ fn receive_batch(
     observer: &mut impl Observer,
 ) {
     let interface = cx.view.interfaces.get(ifindex);
-    if !interface.is_some_and(|interface| interface.up) {
+    let Some(interface) = interface.filter(|interface| interface.up) else {
         // A device hands over what it had, however late.
         while let Some(packet) = packets.pop() {
             cx.drop(packet, DropReason::DevDown);
         }
         return;
-    }
+    };
+    let device = InDevice::new(cx.view, interface);
     let mut batch = cx.core.take_batch();
     let weight = usize::try_from(cx.view.sysctls.get(Knob::DevWeight)).unwrap_or(MAX_BATCH);
-    while batch.len() < weight
-        && let Some(mut packet) = packets.pop()
-    {
-        // One that this host sent to itself says where it might have come from.
-        if !packet.from_host {
-            packet.iif = ifindex;
-        }
-        // Validation reads the header when the whole batch is here.
+    packets.pop_many(weight, &mut batch);
+    for packet in &batch {
+        // Validation reads the header when the whole batch is on its way.
         prefetch_slice(packet.data());
-        batch.push(packet);
     }
 
+    let mut mix = Mix::default();
     for packet in &mut batch {
-        packet.verdict = validate(cx, packet);
+        // What this host sent to itself says where it might have come from.
+        if ifindex != LOOPBACK || !packet.from_host {
+            packet.iif = ifindex;
+        }
+        packet.verdict = validate(cx, &device, &mut mix, packet);
     }
     observer.after(Stage::Validate, &batch);
-    demux_early(cx, &mut batch);
+    if mix.own {
+        demux_early(cx, &mut batch);
+    }
     observer.after(Stage::EarlyDemux, &batch);
-    route(cx, &mut batch);
+    route(cx, &device, &mix, &mut batch);
     observer.after(Stage::Route, &batch);
     for packet in batch.drain(..) {
         act(cx, packet);
@@ -153,6 +156,20 @@ fn receive_batch(
     observer.after(Stage::Act, &batch);
 
     cx.core.give_back_batch(batch);
+}
+
+/// What a batch has in it, as validation sees it: a stage that none of its packets needs is passed
+/// over.
+#[derive(Debug, Default)]
+pub(crate) struct Mix {
+    /// An IPv4 packet.
+    pub(crate) v4: bool,
+    /// An IPv6 packet.
+    pub(crate) v6: bool,
+    /// A packet to an address of our own.
+    pub(crate) own: bool,
+    /// IPv4 options.
+    pub(crate) options: bool,
 }
 
 /// Looks for the sockets of connected flows before any route is looked up (Linux's early demux).
@@ -196,6 +213,7 @@ fn demux_early(cx: &mut Context<'_>, batch: &mut [Packet]) {
 }
 
 /// Carries out what the stages decided: the one place where a packet's way ends or forks.
+#[inline(always)]
 pub(crate) fn act(cx: &mut Context<'_>, packet: Packet) {
     match packet.version {
         IpVersion::V4 => act_on::<V4>(cx, packet),
@@ -203,18 +221,23 @@ pub(crate) fn act(cx: &mut Context<'_>, packet: Packet) {
     }
 }
 
+#[inline(always)]
 fn act_on<F: Family>(cx: &mut Context<'_>, packet: Packet) {
     match packet.verdict {
-        Verdict::Deliver => deliver::<F>(cx, packet),
         Verdict::Forward => forward::<F>(cx, packet),
+        Verdict::Deliver => deliver::<F>(cx, packet),
         Verdict::Drop(reason) => cx.drop(packet, reason),
-        Verdict::Reject(reason, error) => reject::<F>(cx, packet, reason, error),
+        Verdict::Reject(reason) => {
+            let error = packet.icmp_error;
+            icmp::refuse::<F>(cx, packet, Refusal { reason, error });
+        }
         // Routing leaves nothing undecided; a packet without a verdict has no route.
         Verdict::Undecided => cx.drop(packet, DropReason::IpInNoRoutes),
     }
 }
 
 /// Hands a packet to this host: whole again if it was in fragments, its extension headers done.
+#[inline(never)]
 fn deliver<F: Family>(cx: &mut Context<'_>, packet: Packet) {
     let Some(packet) = F::local_in(cx, packet) else {
         return;
@@ -236,17 +259,9 @@ fn deliver<F: Family>(cx: &mut Context<'_>, packet: Packet) {
             cx.core.count(Counter::IpInDelivers);
             multicast::receive_igmp(cx, packet);
         }
-        _ => reject::<F>(
-            cx,
-            packet,
-            DropReason::IpNoProto,
-            IcmpError::ProtocolUnreachable,
-        ),
+        _ => {
+            let error = IcmpError::ProtocolUnreachable;
+            icmp::refuse::<F>(cx, packet, Refusal::told(DropReason::IpNoProto, error));
+        }
     }
-}
-
-/// Tells the sender, then drops.
-fn reject<F: Family>(cx: &mut Context<'_>, packet: Packet, reason: DropReason, error: IcmpError) {
-    icmp::send_error::<F>(cx, &packet, error);
-    cx.drop(packet, reason);
 }

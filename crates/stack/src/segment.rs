@@ -26,6 +26,7 @@ pub(crate) fn segment(cx: &mut Context<'_>, packet: Packet) -> PacketQueue {
 ///
 /// The state counts from the packet's first byte: whoever puts bytes in front of a packet, or takes
 /// some away, completes the checksum first or moves `start`.
+#[inline(never)]
 pub(crate) fn complete_checksum(packet: &mut Packet) {
     let ChecksumState::Partial { start, offset } = packet.checksum else {
         return;

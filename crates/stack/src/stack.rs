@@ -205,12 +205,7 @@ impl Stack {
         let Core { reader, local } = core;
         let guard = reader.guard();
         let view = self.view(&guard);
-        let result = f(&mut Context {
-            stack: self,
-            view: &view,
-            core: local,
-            now,
-        });
+        let result = f(&mut Context::new(self, &view, local, now));
         local.flush_tx(view.interfaces);
         result
     }

@@ -252,36 +252,61 @@ fn dispatch<F: Family>(cx: &mut Context<'_>, mut packet: Packet, route: &OutputR
 }
 
 /// Does what the device can't, writes the link header, and queues the packet for the device.
+#[inline(always)]
 pub(crate) fn to_interface(
+    cx: &mut Context<'_>,
+    interface: &Interface,
+    adjacency: &Adjacency,
+    packet: Packet,
+) {
+    match packet.gso {
+        Some(gso) if !segments_itself(interface, gso.kind) => {
+            in_segments(cx, interface, adjacency, packet);
+        }
+        _ => to_device(cx, interface, adjacency, packet),
+    }
+}
+
+fn segments_itself(interface: &Interface, kind: GsoKind) -> bool {
+    match kind {
+        GsoKind::Tcp { .. } => interface.offload.tcp_segmentation,
+        GsoKind::Udp => interface.offload.udp_segmentation,
+    }
+}
+
+#[inline(never)]
+fn in_segments(cx: &mut Context<'_>, interface: &Interface, adjacency: &Adjacency, packet: Packet) {
+    let mut segments = segment::segment(cx, packet);
+    while let Some(piece) = segments.pop() {
+        to_device(cx, interface, adjacency, piece);
+    }
+}
+
+#[inline(always)]
+fn to_device(
     cx: &mut Context<'_>,
     interface: &Interface,
     adjacency: &Adjacency,
     mut packet: Packet,
 ) {
-    if let Some(gso) = packet.gso {
-        let by_device = match gso.kind {
-            GsoKind::Tcp { .. } => interface.offload.tcp_segmentation,
-            GsoKind::Udp => interface.offload.udp_segmentation,
-        };
-        if !by_device {
-            let mut segments = segment::segment(cx, packet);
-            while let Some(piece) = segments.pop() {
-                to_interface(cx, interface, adjacency, piece);
-            }
-            return;
-        }
-    }
     if matches!(packet.checksum, ChecksumState::Partial { .. }) && !interface.offload.checksum {
         segment::complete_checksum(&mut packet);
     }
-    let link_header = adjacency.bytes();
-    if !link_header.is_empty() {
-        match packet.push(link_header.len()) {
-            Some(bytes) => bytes.copy_from_slice(link_header),
-            None => return cx.drop(packet, DropReason::NoBuffer),
-        }
+    if !adjacency.is_empty() && !push_link_header(&mut packet, adjacency) {
+        return cx.drop(packet, DropReason::NoBuffer);
     }
     cx.core.queue_tx(interface.index, packet);
+}
+
+/// False if there is no room.
+#[inline(never)]
+fn push_link_header(packet: &mut Packet, adjacency: &Adjacency) -> bool {
+    let header = adjacency.bytes();
+    let Some(bytes) = packet.push(header.len()) else {
+        return false;
+    };
+    bytes.copy_from_slice(header);
+    true
 }
 
 /// Groups and the limited broadcast, and destinations on the link of an interface that the sender
@@ -380,7 +405,7 @@ fn up_interface<'g, F: Family>(cx: &Context<'g>, ifindex: u32) -> Result<&'g Int
         .view
         .interfaces
         .get(ifindex)
-        .filter(|interface| carries::<F>(cx, interface))
+        .filter(|interface| carries::<F>(cx.view, interface))
         .ok_or(SendError::NetworkUnreachable)?;
     if interface.up {
         Ok(interface)

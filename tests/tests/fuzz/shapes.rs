@@ -402,7 +402,7 @@ fn with_metadata(dice: &Dice, mut bytes: Vec<u8>, truthful: bool) -> Arrival {
     if headers < 20 || room == 0 {
         return plain(dice, bytes);
     }
-    let offset = dice.below(room.min(usize::from(u16::MAX))) as u16;
+    let offset = dice.below(room.min(usize::from(u8::MAX))) as u8;
     Arrival {
         checksum: partial(start, offset),
         ..plain(dice, bytes)
@@ -413,9 +413,9 @@ fn with_lies(dice: &Dice, mut bytes: Vec<u8>) -> Arrival {
     if dice.coin() {
         damage(dice, &mut bytes);
     }
-    let (start, offset) = (dice.u16(), dice.u16());
+    let (start, offset) = (dice.u16(), dice.u16() as u8);
     let start = dice.pick(&[0, 20, 40, 1_799, start]);
-    let offset = dice.pick(&[0, 2, 6, 16, 1_800, offset]);
+    let offset = dice.pick(&[0, 2, 6, 16, 255, offset]);
     let kind = dice.pick(&[GsoKind::Udp, GsoKind::Tcp { ecn: true }]);
     Arrival {
         checksum: dice.pick(&[
@@ -428,7 +428,7 @@ fn with_lies(dice: &Dice, mut bytes: Vec<u8>) -> Arrival {
     }
 }
 
-fn partial(start: usize, offset: u16) -> ChecksumState {
+fn partial(start: usize, offset: u8) -> ChecksumState {
     let start = u16::try_from(start).expect("a place among the headers");
     ChecksumState::Partial { start, offset }
 }

@@ -164,7 +164,7 @@ fn a_device_that_fills_checksums_gets_the_pseudo_header() {
         };
         let header = if own.is_ipv4() { 20 } else { 40 };
         assert_eq!((start, offset), (header, UdpHeader::CHECKSUM_OFFSET));
-        let (start, field) = (usize::from(start), usize::from(start + offset));
+        let (start, field) = (usize::from(start), usize::from(start) + usize::from(offset));
         let sum = forebay_stack::wire::checksum::checksum(&bytes[start..]);
         bytes[field..field + 2].copy_from_slice(&sum.to_be_bytes());
         packets::parse(&bytes);

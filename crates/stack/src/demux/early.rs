@@ -11,6 +11,7 @@ use super::flow::Flow;
 use crate::core::Context;
 use crate::counters::Counter;
 use crate::family::Family;
+use crate::fib::RpFilter;
 use crate::packet::{Packet, Verdict};
 use crate::socket::{Mode, SocketId};
 
@@ -79,8 +80,8 @@ fn input_route<F: Family>(cx: &Context<'_>, iif: u32) -> Option<u64> {
     let interface = u64::from(u16::try_from(iif).ok()?) << 48;
     let generations = F::generations(cx.view);
     let generation = match F::rp_filter(cx.view, iif) {
-        0 => generations.input,
-        _ => generations.all,
+        RpFilter::Off => generations.input,
+        RpFilter::Strict | RpFilter::Loose => generations.all,
     };
     Some(interface | generation & GENERATION)
 }

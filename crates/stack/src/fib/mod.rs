@@ -50,7 +50,9 @@ pub use prefix::{Prefix, PrefixError};
 pub use rib::RouteError;
 pub use route::{Protocol, Route, RouteKind, RouteMatch, Scope, TableId};
 pub use rules::{Rule, RuleAction, RuleError, RuleMatch};
-pub use view::{LOOPBACK_IFINDEX, LookupError, Query, Resolved, ReversePath, RpFilter, View};
+pub use view::{
+    BATCH, LOOPBACK_IFINDEX, LookupError, Query, Resolved, ReversePath, RpFilter, Transit, View,
+};
 
 use next_hop::NextHops;
 use rib::{Conflict, Rib};

@@ -67,6 +67,12 @@ impl Adjacency {
         })
     }
 
+    /// Whether there is nothing to write.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// The bytes to write.
     pub fn bytes(&self) -> &[u8] {
         self.bytes.get(..usize::from(self.len)).unwrap_or_default()

@@ -8,14 +8,19 @@ use super::prefix::Prefix;
 /// The prefixes of all local and broadcast routes, as an open-addressed hash table that is made
 /// anew when they change.
 ///
-/// A look costs one probe for each prefix length in use, of which a host has two or three in IPv4
-/// (an address, a broadcast address, 127.0.0.0/8) and one in IPv6, and which for a few addresses
-/// stays in a line or two. Collisions help nobody: all that a stranger chooses is which of our own
-/// slots is compared with.
+/// Nearly all strangers are told apart by two bits. Most of the prefixes are single addresses; each has
+/// a bit by its hash, among so many that a stranger seldom meets one, which the processor then
+/// predicts. Wider prefixes, as 127.0.0.0/8, have one for each first octet. What meets a bit costs a
+/// probe for each prefix length in use. Collisions help nobody: all that a stranger chooses is which
+/// of our own slots is compared with.
 pub(super) struct OwnPrefixes<A> {
-    lengths: Vec<Length<A>>,
+    /// A bit for each first octet that prefixes wider than an address begin with.
+    octets: [u64; 4],
+    /// A bit for the hash of each address: a power of two of words.
+    hosts: Box<[u64]>,
+    lengths: Box<[Length<A>]>,
     /// A power of two of them, at least three quarters empty.
-    slots: Box<[Option<Prefix<A>>]>,
+    slots: Box<[Slot<A>]>,
 }
 
 /// A prefix length in use.
@@ -23,6 +28,24 @@ struct Length<A> {
     len: u8,
     mask: A,
 }
+
+/// A prefix, or none.
+#[derive(Clone, Copy)]
+struct Slot<A> {
+    addr: A,
+    /// [`VACANT`] if there is none. Most looks end here: a stranger's address seldom shares a slot
+    /// with one of ours.
+    len: u8,
+}
+
+/// One stranger in so many meets the bit of an address.
+const BITS_PER_HOST: usize = 32;
+
+/// Two cache lines.
+const HOST_WORDS_MIN: usize = 16;
+
+/// Longer than any prefix.
+const VACANT: u8 = u8::MAX;
 
 impl<A: Address> OwnPrefixes<A> {
     /// From prefixes in ascending order.
@@ -42,35 +65,83 @@ impl<A: Address> OwnPrefixes<A> {
             len,
             mask: A::mask(len),
         };
+        let vacant = Slot {
+            addr: A::UNSPECIFIED,
+            len: VACANT,
+        };
         let slots = (4 * prefixes.len()).next_power_of_two().max(8);
+        let words = (prefixes.len() * BITS_PER_HOST / 64).next_power_of_two();
+        let words = words.max(HOST_WORDS_MIN);
         let mut own = OwnPrefixes {
+            octets: [0; 4],
+            hosts: vec![0; words].into_boxed_slice(),
             lengths: lens.into_iter().rev().map(length).collect(),
-            slots: vec![None; slots].into_boxed_slice(),
+            slots: vec![vacant; slots].into_boxed_slice(),
         };
         for prefix in prefixes {
-            own.insert(prefix);
+            own.insert(&prefix);
+            own.mark(&prefix);
         }
         own
     }
 
     /// Bytes that it takes.
     pub(super) fn memory(&self) -> usize {
-        size_of_val(&*self.lengths) + size_of_val(&*self.slots)
+        size_of_val(&*self.lengths) + size_of_val(&*self.slots) + size_of_val(&*self.hosts)
     }
 
     /// Whether one of the prefixes holds `addr`.
     #[inline]
     pub(super) fn contains(&self, addr: A) -> bool {
-        self.lengths
-            .iter()
-            .any(|length| self.holds(Prefix::masked(addr, length.mask, length.len)))
+        self.is_marked(addr) && self.contains_exactly(addr)
     }
 
     #[inline]
-    fn holds(&self, prefix: Prefix<A>) -> bool {
-        let mut at = self.home(&prefix);
-        while let Some(Some(found)) = self.slots.get(at) {
-            if *found == prefix {
+    fn is_marked(&self, addr: A) -> bool {
+        let is_set = |word: u64, bit: u32| word & (1 << bit) != 0;
+        let octet = addr.octet(0);
+        let (word, bit) = self.host_bit(addr);
+        is_set(self.octets[usize::from(octet / 64)], u32::from(octet % 64))
+            || self.hosts.get(word).is_some_and(|word| is_set(*word, bit))
+    }
+
+    fn mark(&mut self, prefix: &Prefix<A>) {
+        if prefix.is_host() {
+            let (word, bit) = self.host_bit(prefix.addr());
+            self.hosts[word] |= 1 << bit;
+            return;
+        }
+        let first = prefix.addr().octet(0);
+        let others = u8::MAX.checked_shr(prefix.len().into()).unwrap_or(0);
+        for octet in first..=first | others {
+            self.octets[usize::from(octet / 64)] |= 1 << (octet % 64);
+        }
+    }
+
+    /// Word and bit in `hosts`.
+    #[inline]
+    fn host_bit(&self, addr: A) -> (usize, u32) {
+        let hash = spread(addr.fold());
+        (
+            (hash >> 32) as usize & (self.hosts.len() - 1),
+            (hash >> 58) as u32,
+        )
+    }
+
+    #[inline(never)]
+    fn contains_exactly(&self, addr: A) -> bool {
+        self.lengths
+            .iter()
+            .any(|length| self.holds(addr.and(length.mask), length.len))
+    }
+
+    fn holds(&self, addr: A, len: u8) -> bool {
+        let mut at = self.home(addr, len);
+        while let Some(slot) = self.slots.get(at) {
+            if slot.len == VACANT {
+                return false;
+            }
+            if slot.len == len && slot.addr == addr {
                 return true;
             }
             at = (at + 1) & (self.slots.len() - 1);
@@ -78,22 +149,27 @@ impl<A: Address> OwnPrefixes<A> {
         false
     }
 
-    fn insert(&mut self, prefix: Prefix<A>) {
-        let mut at = self.home(&prefix);
-        while let Some(Some(_)) = self.slots.get(at) {
+    fn insert(&mut self, prefix: &Prefix<A>) {
+        let mut at = self.home(prefix.addr(), prefix.len());
+        while self.slots[at].len != VACANT {
             at = (at + 1) & (self.slots.len() - 1);
         }
-        self.slots[at] = Some(prefix);
+        self.slots[at] = Slot {
+            addr: prefix.addr(),
+            len: prefix.len(),
+        };
     }
 
-    #[inline]
-    fn home(&self, prefix: &Prefix<A>) -> usize {
-        // Multiplication by 2^64 over the golden ratio spreads neighbouring addresses (Knuth,
-        // volume 3, section 6.4).
-        let key = prefix.addr().fold() ^ u64::from(prefix.len());
-        let spread = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (spread >> 32) as usize & (self.slots.len() - 1)
+    fn home(&self, addr: A, len: u8) -> usize {
+        (spread(addr.fold() ^ u64::from(len)) >> 32) as usize & (self.slots.len() - 1)
     }
+}
+
+/// Multiplication by 2^64 over the golden ratio spreads neighbouring addresses (Knuth, volume 3,
+/// section 6.4).
+#[inline]
+fn spread(key: u64) -> u64 {
+    key.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 #[cfg(test)]

@@ -69,15 +69,6 @@ impl<A: Address> Prefix<A> {
         }
     }
 
-    /// The first `len` bits of `addr`, where `mask` has just these set.
-    #[inline]
-    pub(super) fn masked(addr: A, mask: A, len: u8) -> Self {
-        Prefix {
-            addr: addr.and(mask),
-            len,
-        }
-    }
-
     /// The lowest address in the prefix.
     pub fn addr(&self) -> A {
         self.addr

@@ -95,6 +95,29 @@ fn local<A: Address>(prefix: &str, oif: u32) -> Route<A> {
     route(RouteKind::Local, prefix, oif)
 }
 
+/// Transit in bulk and the rest one by one, as input routing does.
+fn lookup_all<'g, A: Address>(
+    view: &View<'g, A>,
+    queries: &[Query<A>],
+) -> Vec<Result<Resolved<'g, A>, LookupError>> {
+    let mut results: Vec<_> = queries.iter().map(|query| view.lookup(query)).collect();
+    let Some(transit) = view.transit() else {
+        return results;
+    };
+    let is_transit = |place: &usize| !view.is_own(queries[*place].dst);
+    let places: Vec<usize> = (0..queries.len()).filter(is_transit).collect();
+    for places in places.chunks(BATCH) {
+        let mut dsts = [A::UNSPECIFIED; BATCH];
+        for (dst, place) in dsts.iter_mut().zip(places) {
+            *dst = queries[*place].dst;
+        }
+        transit.lookup_many(&dsts, places.len(), |lane, found| {
+            results[places[lane]] = found
+        });
+    }
+    results
+}
+
 #[test]
 fn tables_are_asked_in_the_order_of_the_default_rules() {
     let bench = Bench::<Ipv4Addr>::new();
@@ -252,9 +275,9 @@ fn rules_choose_by_source_destination_and_interface() {
     }
     bench.with(|view| {
         let queries = cases.map(|(query, _)| query);
-        let mut results = [Err(LookupError::NoRoute); 7];
-        view.lookup_many(&queries, &mut results);
-        let found = results.map(|result| result.map(|found| found.next_hop.oif));
+        let results = lookup_all(view, &queries);
+        let oif = |result: &Result<Resolved<'_, _>, _>| result.map(|found| found.next_hop.oif);
+        let found: Vec<_> = results.iter().map(oif).collect();
         assert_eq!(found, cases.map(|(_, expected)| expected));
     });
 }
@@ -457,9 +480,7 @@ fn fifty_thousand_routes_go_in_and_out() {
         bench.with(|view| {
             let addrs = (0..20_000).map(|i: u32| Ipv4Addr::from(i.wrapping_mul(0x85eb_ca6b)));
             let queries: Vec<_> = addrs.map(to).collect();
-            let mut results = vec![Err(LookupError::Prohibit); queries.len()];
-            view.lookup_many(&queries, &mut results);
-            for (query, result) in queries.iter().zip(results) {
+            for (query, result) in queries.iter().zip(lookup_all(view, &queries)) {
                 let oif = result.map(|found| found.next_hop.oif);
                 assert_eq!(oif, expected(model, query.dst), "{query:?}");
             }
@@ -499,9 +520,10 @@ fn readers_see_the_old_or_the_new() {
                         to(addr("10.1.3.3")),
                         to(addr("11.0.0.1")),
                     ];
-                    let mut results = [Err(LookupError::NoRoute); 3];
-                    view.lookup_many(&queries, &mut results);
-                    let [moving, still, none] = results;
+                    let results = lookup_all(&view, &queries);
+                    let [moving, still, none] = results[..] else {
+                        panic!("three answers");
+                    };
                     let found = moving.expect("always a route").next_hop;
                     let is_one = found.oif == 100 || (1_000..4_000).contains(&found.oif);
                     assert!(is_one, "{found:?}");

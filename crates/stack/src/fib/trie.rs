@@ -35,8 +35,8 @@ mod writer;
 
 pub(super) use writer::{Leaf, TrieWriter};
 
-/// How many lookups are under way at a time in [`TrieReader::lookup_many`].
-pub(super) const BATCH: usize = 64;
+/// How many lookups are under way at a time when they are made in bulk.
+pub const BATCH: usize = 64;
 
 const PAGE: usize = 256;
 

@@ -7,7 +7,9 @@ use super::next_hop::{NextHop, NextHopIndex, NextHopReader, NextHops};
 use super::route::RouteKind;
 use super::rules::Rule;
 use super::snapshot::{Policy, Snapshot, Verdict};
-use super::trie::{BATCH, TrieReader};
+use super::trie::TrieReader;
+
+pub use super::trie::BATCH;
 
 /// Interface index of `lo`, by which packets of our own count as having come in.
 pub const LOOPBACK_IFINDEX: u32 = 1;
@@ -148,25 +150,17 @@ impl<'g, A: Address> View<'g, A> {
         self.resolve(entry)
     }
 
-    /// [`lookup`](Self::lookup) for many packets, whose cache misses overlap. `results` gets as
-    /// many results as there are queries, if it has room for them.
-    ///
-    /// Only the default rules are looked up in bulk; with others, each packet takes its own way.
-    pub fn lookup_many(
-        &self,
-        queries: &[Query<A>],
-        results: &mut [Result<Resolved<'g, A>, LookupError>],
-    ) {
-        let batches = queries.chunks(BATCH).zip(results.chunks_mut(BATCH));
-        for (queries, results) in batches {
-            match &self.tables {
-                Tables::Default(tables) => self.lookup_batch(tables, queries, results),
-                Tables::Rules(_) => {
-                    for (query, result) in queries.iter().zip(results) {
-                        *result = self.lookup(query);
-                    }
-                }
-            }
+    /// Looks up transit in bulk, where all of it takes the same tables: with other rules than the
+    /// default ones each packet takes its own way, and so it does if table local has more than what
+    /// is our own.
+    #[inline]
+    pub fn transit(&self) -> Option<Transit<'_, 'g, A>> {
+        match &self.tables {
+            Tables::Default(tables) if self.snapshot.local_is_own => Some(Transit {
+                tables,
+                next_hops: self.next_hops,
+            }),
+            _ => None,
         }
     }
 
@@ -204,31 +198,6 @@ impl<'g, A: Address> View<'g, A> {
             }
             (_, Ok((RouteKind::Unicast, _))) => ReversePath::Valid,
             (_, Ok(_)) => ReversePath::Martian,
-        }
-    }
-
-    fn lookup_batch(
-        &self,
-        tables: &DefaultTables<'g>,
-        queries: &[Query<A>],
-        results: &mut [Result<Resolved<'g, A>, LookupError>],
-    ) {
-        // In bulk as if all were transit; for the few that may be our own, table local overrides.
-        let mut dsts = [A::UNSPECIFIED; BATCH];
-        for (dst, query) in dsts.iter_mut().zip(queries) {
-            *dst = query.dst;
-        }
-        let mut entries = [0; BATCH];
-        tables.transit_entries(&dsts, queries.len(), &mut entries);
-        for (entry, query) in entries.iter_mut().zip(queries) {
-            match self.local_entry(tables, query) {
-                0 => {}
-                local => *entry = local,
-            }
-        }
-        let found = self.next_hops.get_many(&entries[..queries.len()]);
-        for (result, found) in results.iter_mut().zip(found) {
-            *result = judge(found);
         }
     }
 
@@ -284,14 +253,19 @@ impl<'g, A: Address> View<'g, A> {
 /// What a next hop means for the packet.
 #[inline]
 fn judge<A>(found: Option<(NextHopIndex, &NextHop<A>)>) -> Result<Resolved<'_, A>, LookupError> {
-    let (index, next_hop) = found.ok_or(LookupError::NoRoute)?;
-    match next_hop.kind {
-        RouteKind::Unicast | RouteKind::Local | RouteKind::Broadcast | RouteKind::Multicast => {
-            Ok(Resolved { index, next_hop })
-        }
-        RouteKind::Blackhole => Err(LookupError::Blackhole),
-        RouteKind::Unreachable => Err(LookupError::Unreachable),
-        RouteKind::Prohibit => Err(LookupError::Prohibit),
+    match found {
+        Some((index, next_hop)) if !next_hop.kind.is_refusal() => Ok(Resolved { index, next_hop }),
+        found => Err(why_nowhere(found.map(|(_, next_hop)| next_hop.kind))),
+    }
+}
+
+#[cold]
+fn why_nowhere(kind: Option<RouteKind>) -> LookupError {
+    match kind {
+        Some(RouteKind::Blackhole) => LookupError::Blackhole,
+        Some(RouteKind::Unreachable) => LookupError::Unreachable,
+        Some(RouteKind::Prohibit) => LookupError::Prohibit,
+        _ => LookupError::NoRoute,
     }
 }
 
@@ -305,6 +279,8 @@ impl DefaultTables<'_> {
         }
     }
 
+    /// [`transit_entry`](Self::transit_entry) for the first `count` destinations.
+    #[inline]
     fn transit_entries<A: Address>(
         &self,
         dsts: &[A; BATCH],
@@ -319,6 +295,34 @@ impl DefaultTables<'_> {
             for (entry, dst) in found.filter(|(entry, _)| **entry == 0) {
                 *entry = default.lookup(*dst);
             }
+        }
+    }
+}
+
+/// The way of everything that does not end here, many packets at a time.
+#[derive(Clone, Copy)]
+pub struct Transit<'v, 'g, A: Address> {
+    tables: &'v DefaultTables<'g>,
+    next_hops: NextHopReader<'g, A>,
+}
+
+impl<'g, A: Address> Transit<'_, 'g, A> {
+    /// Looks the first `count` destinations up (at most [`BATCH`]), all of which [`View::is_own`] has said no to, so
+    /// that their cache misses overlap. Calls `found` for each in order with what
+    /// [`View::lookup`] would have returned.
+    #[inline]
+    pub fn lookup_many(
+        self,
+        dsts: &[A; BATCH],
+        count: usize,
+        mut found: impl FnMut(usize, Result<Resolved<'g, A>, LookupError>),
+    ) {
+        let count = count.min(BATCH);
+        let mut entries = [0; BATCH];
+        self.tables.transit_entries(dsts, count, &mut entries);
+        let next_hops = self.next_hops.get_many(&entries[..count]);
+        for (lane, next_hop) in next_hops.enumerate() {
+            found(lane, judge(next_hop));
         }
     }
 }

@@ -7,11 +7,13 @@ use zerocopy::IntoBytes;
 
 use crate::core::{Context, Core};
 use crate::counters::Counter;
+use crate::devices::InDevice;
 use crate::drop::DropReason;
 use crate::interface::InterfaceConfig;
 use crate::ip::options;
 use crate::ip::validate::validate;
 use crate::packet::{Packet, PacketQueue};
+use crate::receive::Mix;
 use crate::stack::{Stack, StackConfig};
 use crate::time::Instant;
 use crate::wire::{Ipv4Header, Ipv6Header, ipv4};
@@ -80,7 +82,9 @@ impl Bench {
             }
             let mut packet = packet.unwrap_or_else(|| cx.core.alloc().unwrap());
             packet.iif = iif;
-            packet.verdict = validate(cx, &mut packet);
+            let interface = cx.view.interfaces.get(iif).unwrap();
+            let device = InDevice::new(cx.view, interface);
+            packet.verdict = validate(cx, &device, &mut Mix::default(), &mut packet);
             packet
         })
     }

@@ -14,7 +14,7 @@ use super::reassembly::Fragment;
 use crate::core::Context;
 use crate::drop::DropReason;
 use crate::family::{Family, V6};
-use crate::packet::{Packet, Verdict};
+use crate::packet::{Packet, Refusal};
 use crate::sysctl::Knob;
 use crate::wire::icmp::v6::{
     PARAM_FIRST_FRAGMENT, PARAM_HEADER_FIELD, PARAM_NEXT_HEADER, PARAM_OPTION,
@@ -34,19 +34,19 @@ mod option {
 const MAX_PADDING: usize = 7;
 
 /// Checks the hop-by-hop options of a packet whose fixed header names them as what comes next, on
-/// its way to whomever. [`Verdict::Undecided`] if there is nothing to object to.
-pub(crate) fn hop_by_hop(cx: &Context<'_>, packet: &mut Packet) -> Verdict {
+/// its way to whomever.
+pub(crate) fn hop_by_hop(cx: &Context<'_>, packet: &mut Packet) -> Result<(), Refusal> {
     let at = Position::first(packet);
     let max = cx.view.sysctls.get(Knob::MaxHbhOptsNumber);
     match options(packet, at, max, Place::HopByHop) {
         // Only a jumbogram has no length here (RFC 2675 section 3), and none comes this far.
-        Ok(_) if PacketFacts::of(packet).payload_len == 0 => reject(
+        Ok(_) if PacketFacts::of(packet).payload_len == 0 => Err(problem(
             DropReason::Ipv6ExtHdr,
             PARAM_HEADER_FIELD,
             Ipv6Header::PAYLOAD_LEN_OFFSET as usize,
-        ),
-        Ok(_) => Verdict::Undecided,
-        Err(verdict) => verdict,
+        )),
+        Ok(_) => Ok(()),
+        Err(refusal) => Err(refusal),
     }
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn walk(cx: &mut Context<'_>, mut packet: Packet) -> Option<Packet> {
         let next = match at.kind {
             // Validation has looked into it.
             protocol::HOP_BY_HOP if at.offset == Ipv6Header::LEN => skip(&mut packet, at),
-            protocol::HOP_BY_HOP => Err(reject(
+            protocol::HOP_BY_HOP => Err(problem(
                 DropReason::Ipv6ExtHdr,
                 PARAM_NEXT_HEADER,
                 at.announced_at,
@@ -82,19 +82,19 @@ pub(crate) fn walk(cx: &mut Context<'_>, mut packet: Packet) -> Option<Packet> {
                     // From the front again: the headers are the first fragment's now.
                     Ok(Position::first(&packet))
                 }
-                Err(verdict) => Err(verdict),
+                Err(refusal) => Err(refusal),
             },
             // It has arrived, and asks nothing of anybody (RFC 8200 section 4.7).
             protocol::NO_NEXT_HEADER => {
                 cx.core.count(V6::MIB.in_delivers);
-                Err(Verdict::Drop(DropReason::ProtocolIgnored))
+                Err(Refusal::silent(DropReason::ProtocolIgnored))
             }
             _ => return Some(arrive(packet, at)),
         };
         match next {
             Ok(next) => at = next,
-            Err(verdict) => {
-                refuse(cx, packet, verdict);
+            Err(refusal) => {
+                icmp::refuse::<V6>(cx, packet, refusal);
                 return None;
             }
         }
@@ -138,28 +138,16 @@ fn arrive(mut packet: Packet, at: Position) -> Packet {
     packet
 }
 
-fn refuse(cx: &mut Context<'_>, packet: Packet, verdict: Verdict) {
-    match verdict {
-        Verdict::Reject(reason, error) => {
-            icmp::send_error::<V6>(cx, &packet, error);
-            cx.drop(packet, reason);
-        }
-        Verdict::Drop(reason) => cx.drop(packet, reason),
-        Verdict::Undecided | Verdict::Deliver | Verdict::Forward => {
-            cx.drop(packet, DropReason::Ipv6ExtHdr);
-        }
-    }
-}
-
-fn reject(reason: DropReason, code: u8, pointer: usize) -> Verdict {
+/// A parameter problem (RFC 4443 section 3.4).
+fn problem(reason: DropReason, code: u8, pointer: usize) -> Refusal {
     let pointer = u32::try_from(pointer).unwrap_or(u32::MAX);
-    Verdict::Reject(reason, IcmpError::ParameterProblem { code, pointer })
+    Refusal::told(reason, IcmpError::ParameterProblem { code, pointer })
 }
 
 /// The extension header at a place: what comes next, and all its bytes. Linux does not answer one
 /// that ends behind the packet.
-fn header(packet: &mut Packet, at: Position) -> Result<(u8, &[u8]), Verdict> {
-    const TOO_SHORT: Verdict = Verdict::Drop(DropReason::Ipv6ExtHdr);
+fn header(packet: &mut Packet, at: Position) -> Result<(u8, &[u8]), Refusal> {
+    const TOO_SHORT: Refusal = Refusal::silent(DropReason::Ipv6ExtHdr);
     let (next, len) = {
         if !packet.linearize(at.offset + 8) {
             return Err(TOO_SHORT);
@@ -178,20 +166,20 @@ fn header(packet: &mut Packet, at: Position) -> Result<(u8, &[u8]), Verdict> {
     Ok((next, bytes))
 }
 
-fn skip(packet: &mut Packet, at: Position) -> Result<Position, Verdict> {
+fn skip(packet: &mut Packet, at: Position) -> Result<Position, Refusal> {
     let (next, bytes) = header(packet, at)?;
     Ok(at.next(next, bytes.len()))
 }
 
 /// A routing header with segments left would send the packet on (RFC 5095 for type 0), and no type
 /// is known here; one without is done with its work (RFC 8200 section 4.4).
-fn routing(packet: &mut Packet, at: Position) -> Result<Position, Verdict> {
+fn routing(packet: &mut Packet, at: Position) -> Result<Position, Refusal> {
     const TYPE: usize = 2;
     const SEGMENTS_LEFT: usize = 3;
     let (next, bytes) = header(packet, at)?;
     match bytes.get(SEGMENTS_LEFT) {
         Some(0) => Ok(at.next(next, bytes.len())),
-        _ => Err(reject(
+        _ => Err(problem(
             DropReason::SourceRoute,
             PARAM_HEADER_FIELD,
             at.offset + TYPE,
@@ -205,8 +193,8 @@ enum Fragmented {
     Part(Fragment),
 }
 
-fn fragment(packet: &mut Packet, at: Position) -> Result<Fragmented, Verdict> {
-    let too_short = reject(DropReason::Ipv6ExtHdr, PARAM_HEADER_FIELD, at.offset);
+fn fragment(packet: &mut Packet, at: Position) -> Result<Fragmented, Refusal> {
+    let too_short = problem(DropReason::Ipv6ExtHdr, PARAM_HEADER_FIELD, at.offset);
     if !packet.linearize(at.offset + FragmentHeader::LEN) {
         return Err(too_short);
     }
@@ -217,7 +205,7 @@ fn fragment(packet: &mut Packet, at: Position) -> Result<Fragmented, Verdict> {
         return Ok(Fragmented::Atomic(next));
     }
     if header.fragment_offset() == 0 && !holds_whole_chain(packet, next) {
-        return Err(reject(DropReason::FragInvalid, PARAM_FIRST_FRAGMENT, 0));
+        return Err(problem(DropReason::FragInvalid, PARAM_FIRST_FRAGMENT, 0));
     }
     Ok(Fragmented::Part(Fragment::v6(
         header,
@@ -260,8 +248,8 @@ enum Place {
 /// The options of a header (RFC 8200 section 4.2), at most `max` without padding. What Linux drops
 /// silently is dropped silently: options that do not fit, and padding that carries something or
 /// aligns nothing.
-fn options(packet: &mut Packet, at: Position, max: i64, place: Place) -> Result<Position, Verdict> {
-    const MALFORMED: Verdict = Verdict::Drop(DropReason::Ipv6ExtHdr);
+fn options(packet: &mut Packet, at: Position, max: i64, place: Place) -> Result<Position, Refusal> {
+    const MALFORMED: Refusal = Refusal::silent(DropReason::Ipv6ExtHdr);
     let packet_facts = PacketFacts::of(packet);
     let (next, header) = header(packet, at)?;
     let (mut offset, mut count, mut padding) = (2, 0, 0);
@@ -316,32 +304,32 @@ impl PacketFacts {
 }
 
 /// The two highest bits of an option's type say what to do if it is unknown.
-fn unknown_option(kind: u8, pointer: usize, packet: PacketFacts) -> Result<(), Verdict> {
+fn unknown_option(kind: u8, pointer: usize, packet: PacketFacts) -> Result<(), Refusal> {
     match kind >> 6 {
         0b00 => Ok(()),
-        0b10 => Err(reject(DropReason::Ipv6Option, PARAM_OPTION, pointer)),
-        0b11 if !packet.to_group => Err(reject(DropReason::Ipv6Option, PARAM_OPTION, pointer)),
-        _ => Err(Verdict::Drop(DropReason::Ipv6Option)),
+        0b10 => Err(problem(DropReason::Ipv6Option, PARAM_OPTION, pointer)),
+        0b11 if !packet.to_group => Err(problem(DropReason::Ipv6Option, PARAM_OPTION, pointer)),
+        _ => Err(Refusal::silent(DropReason::Ipv6Option)),
     }
 }
 
 /// No packet here is a jumbogram: none is longer than 65,575 bytes. What contradicts RFC 2675
 /// section 3 is answered as it asks, what does not is longer than what has come.
-fn jumbo(bytes: &[u8], pointer: usize, packet: PacketFacts) -> Verdict {
+fn jumbo(bytes: &[u8], pointer: usize, packet: PacketFacts) -> Refusal {
     let [_, _, len @ ..] = bytes else {
-        return Verdict::Drop(DropReason::Ipv6ExtHdr);
+        return Refusal::silent(DropReason::Ipv6ExtHdr);
     };
     let len: Option<[u8; 4]> = len.try_into().ok();
     let Some(len) = len.filter(|_| pointer % 4 == 2).map(u32::from_be_bytes) else {
-        return Verdict::Drop(DropReason::Ipv6ExtHdr);
+        return Refusal::silent(DropReason::Ipv6ExtHdr);
     };
     if len <= u32::from(u16::MAX) {
-        return reject(DropReason::Ipv6ExtHdr, PARAM_HEADER_FIELD, pointer + 2);
+        return problem(DropReason::Ipv6ExtHdr, PARAM_HEADER_FIELD, pointer + 2);
     }
     if packet.payload_len != 0 {
-        return reject(DropReason::Ipv6ExtHdr, PARAM_HEADER_FIELD, pointer);
+        return problem(DropReason::Ipv6ExtHdr, PARAM_HEADER_FIELD, pointer);
     }
-    Verdict::Drop(DropReason::PktTooSmall)
+    Refusal::silent(DropReason::PktTooSmall)
 }
 
 #[cfg(test)]

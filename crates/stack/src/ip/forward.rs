@@ -1,23 +1,21 @@
 //! Forwarding (RFC 1812 section 5, Linux's `ip_forward` and `ip6_forward`).
 
-use core::net::IpAddr;
-
 use zerocopy::FromBytes;
 
 use super::icmp::{self, IcmpError};
-use super::validate::carries;
 use super::{fragment, options};
 use crate::core::Context;
 use crate::drop::DropReason;
 use crate::family::Family;
 use crate::fib::{Address, NextHop};
 use crate::interface::Interface;
-use crate::packet::{GsoKind, IpVersion, Packet};
+use crate::packet::{Gso, GsoKind, IpVersion, Packet, Refusal};
 use crate::sysctl::ConfKnob;
 use crate::transmit;
 use crate::wire::{Ipv4Header, TcpHeader, UdpHeader};
 
 /// Sends a packet on by the next hop that routing chose, one hop older.
+#[inline(always)]
 pub(crate) fn forward<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
     let Some(next_hop) = packet
         .route
@@ -25,35 +23,30 @@ pub(crate) fn forward<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
     else {
         return cx.drop(packet, DropReason::IpInNoRoutes);
     };
-    let Some(interface) = cx
-        .view
-        .interfaces
-        .get(next_hop.oif)
-        .filter(|interface| interface.up)
-    else {
+    let Some(device) = cx.out_device(next_hop.oif) else {
         return cx.drop(packet, DropReason::DevReady);
     };
-    if !carries::<F>(cx, interface) {
+    if !device.carries::<F>() {
         return cx.drop(packet, DropReason::Ipv6Disabled);
     }
+    let interface = device.interface;
     if !is_forwardable::<F>(&packet) {
-        if is_beyond_scope::<F>(&packet) {
-            icmp::send_error::<F>(cx, &packet, IcmpError::BeyondScope);
-        }
-        return cx.drop(packet, DropReason::NotForwardable);
+        let error = is_beyond_scope::<F>(&packet).then_some(IcmpError::BeyondScope);
+        let reason = DropReason::NotForwardable;
+        return icmp::refuse::<F>(cx, packet, Refusal { reason, error });
     }
     if F::hop_limit(&packet) <= 1 {
-        icmp::send_error::<F>(cx, &packet, IcmpError::TimeExceeded);
-        return cx.drop(packet, DropReason::TtlExceeded);
+        let refusal = Refusal::told(DropReason::TtlExceeded, IcmpError::TimeExceeded);
+        return icmp::refuse::<F>(cx, packet, refusal);
     }
     let mtu = path_mtu(next_hop, interface);
-    let too_big = largest_segment::<F>(&packet) > mtu as usize;
+    let too_big = largest_segment(&packet) > mtu as usize;
     if too_big && !may_fragment::<F>(&packet) {
-        icmp::send_error::<F>(cx, &packet, IcmpError::PacketTooBig { mtu });
-        return cx.drop(packet, DropReason::PktTooBig);
+        let refusal = Refusal::told(DropReason::PktTooBig, IcmpError::PacketTooBig { mtu });
+        return icmp::refuse::<F>(cx, packet, refusal);
     }
-    if let Some(gateway) = better_first_hop::<F>(cx, &packet, next_hop, interface) {
-        icmp::send_redirect::<F>(cx, &packet, gateway);
+    if next_hop.oif == packet.iif {
+        redirect::<F>(cx, &packet, next_hop, interface);
     }
     if packet.has_options {
         options::forward(cx, &mut packet, interface);
@@ -62,26 +55,50 @@ pub(crate) fn forward<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
     cx.core.count(F::MIB.forwarded);
     cx.core.add(F::MIB.out_octets, packet.total_len() as u64);
     if too_big {
-        let Some(mut fragments) = fragment::fragment::<F>(cx, packet, mtu) else {
-            return;
-        };
-        while let Some(piece) = fragments.pop() {
-            transmit::to_interface(cx, interface, &next_hop.adjacency, piece);
-        }
+        in_fragments::<F>(cx, packet, next_hop, interface, mtu);
     } else {
         transmit::to_interface(cx, interface, &next_hop.adjacency, packet);
     }
 }
 
+#[inline(never)]
+fn in_fragments<F: Family>(
+    cx: &mut Context<'_>,
+    packet: Packet,
+    next_hop: &NextHop<F::Addr>,
+    interface: &Interface,
+    mtu: u32,
+) {
+    let Some(mut fragments) = fragment::fragment::<F>(cx, packet, mtu) else {
+        return;
+    };
+    while let Some(piece) = fragments.pop() {
+        transmit::to_interface(cx, interface, &next_hop.adjacency, piece);
+    }
+}
+
+/// The packet goes back to the link that it came from: its sender may know a better way next time.
+#[inline(never)]
+fn redirect<F: Family>(
+    cx: &mut Context<'_>,
+    packet: &Packet,
+    next_hop: &NextHop<F::Addr>,
+    interface: &Interface,
+) {
+    if let Some(gateway) = better_first_hop::<F>(cx, packet, next_hop, interface) {
+        icmp::send_redirect::<F>(cx, packet, gateway);
+    }
+}
+
 /// Addresses that have no meaning behind the next router (RFC 4291 sections 2.5.2, 2.5.6; IPv4's are
 /// martians and never come this far).
+#[inline]
 fn is_forwardable<F: Family>(packet: &Packet) -> bool {
-    match (F::src(packet).into(), F::dst(packet).into()) {
-        (IpAddr::V6(src), IpAddr::V6(dst)) => {
-            !src.is_unspecified() && !src.is_unicast_link_local() && !dst.is_unicast_link_local()
-        }
-        _ => true,
-    }
+    let (src, dst) = (F::src(packet), F::dst(packet));
+    F::VERSION == IpVersion::V4
+        || !(src == F::UNSPECIFIED
+            || src.is_on_link_by_definition()
+            || dst.is_on_link_by_definition())
 }
 
 /// Whether a neighbour sent this to somebody further away by an address that means nothing there; it
@@ -97,10 +114,16 @@ pub(crate) fn path_mtu<A>(next_hop: &NextHop<A>, interface: &Interface) -> u32 {
 }
 
 /// The size that counts against the MTU: of a packet that stands for several, each one's.
-fn largest_segment<F: Family>(packet: &Packet) -> usize {
-    let Some(gso) = packet.gso else {
-        return packet.total_len();
-    };
+#[inline]
+fn largest_segment(packet: &Packet) -> usize {
+    match packet.gso {
+        Some(gso) => segment_len(packet, gso),
+        None => packet.total_len(),
+    }
+}
+
+#[inline(never)]
+fn segment_len(packet: &Packet, gso: Gso) -> usize {
     let transport = packet.transport_offset();
     let l4_len = match gso.kind {
         GsoKind::Udp => UdpHeader::LEN,
@@ -120,15 +143,15 @@ fn may_fragment<F: Family>(packet: &Packet) -> bool {
         && Ipv4Header::ref_from_prefix(packet.data()).is_ok_and(|(ip, _)| !ip.dont_fragment())
 }
 
-/// The router, or the destination itself, that the sender could have reached directly: the packet
-/// goes back to the link it came from (RFC 1812 section 5.2.7.2, RFC 4861 section 8.2).
+/// The router, or the destination itself, that the sender could have reached directly (RFC 1812
+/// section 5.2.7.2, RFC 4861 section 8.2).
 fn better_first_hop<F: Family>(
     cx: &Context<'_>,
     packet: &Packet,
     next_hop: &NextHop<F::Addr>,
     interface: &Interface,
 ) -> Option<F::Addr> {
-    if next_hop.oif != packet.iif || packet.has_options {
+    if packet.has_options {
         return None;
     }
     if F::VERSION == IpVersion::V4 && !cx.view.sysctls.conf_or(packet.iif, ConfKnob::SendRedirects)

@@ -13,7 +13,7 @@ use crate::core::Context;
 use crate::drop::DropReason;
 use crate::interface::{Interface, InterfaceAddress};
 use crate::ip::icmp::IcmpError;
-use crate::packet::{Packet, Verdict};
+use crate::packet::{Packet, Refusal};
 use crate::time::Instant;
 use crate::wire::{Ipv4Header, ipv4};
 
@@ -40,11 +40,10 @@ mod timestamp {
     pub(super) const PRESPECIFIED: u8 = 3;
 }
 
-/// Checks the options of a packet whose header lies in its first buffer. [`Verdict::Undecided`] if
-/// there is nothing to object to.
-pub(crate) fn check(packet: &Packet) -> Verdict {
+/// Checks the options of a packet whose header lies in its first buffer.
+pub(crate) fn check(packet: &Packet) -> Result<(), Refusal> {
     let Some(header) = header(packet) else {
-        return Verdict::Drop(DropReason::IpInHdr);
+        return Err(Refusal::silent(DropReason::IpInHdr));
     };
     let mut seen = Seen::default();
     for option in Options::new(header) {
@@ -53,13 +52,13 @@ pub(crate) fn check(packet: &Packet) -> Verdict {
                 code: 0,
                 pointer: pointer as u32,
             };
-            return Verdict::Reject(DropReason::IpOptions, error);
+            return Err(Refusal::told(DropReason::IpOptions, error));
         }
     }
     if seen.source_route {
-        return Verdict::Drop(DropReason::SourceRoute);
+        return Err(Refusal::silent(DropReason::SourceRoute));
     }
-    Verdict::Undecided
+    Ok(())
 }
 
 /// Writes this router's address and time where a record-route or timestamp option of a checked
@@ -348,7 +347,7 @@ mod tests {
     use crate::ip::bench::{Bench, OWN_V4, v4};
     use crate::wire::{checksum::checksum, protocol};
 
-    fn check_options(options: &[u8]) -> Verdict {
+    fn check_options(options: &[u8]) -> Result<(), Refusal> {
         let mut bench = Bench::new();
         let packet = bench.packet(&v4(protocol::UDP, 1, 0, options, &[0; 8]));
         check(&packet)
@@ -409,11 +408,11 @@ mod tests {
         ];
         for (name, options, expected) in table {
             let expected = match *expected {
-                Ok(()) => Verdict::Undecided,
-                Err(pointer) => Verdict::Reject(
+                Ok(()) => Ok(()),
+                Err(pointer) => Err(Refusal::told(
                     DropReason::IpOptions,
                     IcmpError::ParameterProblem { code: 0, pointer },
-                ),
+                )),
             };
             assert_eq!(check_options(options), expected, "{name}");
         }
@@ -424,7 +423,7 @@ mod tests {
         for kind in [131, 137] {
             for pointer in [4, 8] {
                 let options = [kind, 7, pointer, 10, 0, 0, 9, 0];
-                let dropped = Verdict::Drop(DropReason::SourceRoute);
+                let dropped = Err(Refusal::silent(DropReason::SourceRoute));
                 assert_eq!(check_options(&options), dropped);
             }
         }
@@ -477,8 +476,8 @@ mod tests {
             let verdict = check(&packet);
             bench.forward_options(&mut packet);
             prop_assert_eq!(packet.total_len(), bytes.len());
-            if verdict == Verdict::Undecided {
-                prop_assert_eq!(check(&packet) == Verdict::Undecided, !overflows(&packet));
+            if verdict.is_ok() {
+                prop_assert_eq!(check(&packet).is_ok(), !overflows(&packet));
             }
             if let Some(further) = for_further_fragments(&packet.data()[..20 + words * 4]) {
                 prop_assert!(further.len() <= 20 + words * 4 && further.len() % 4 == 0);

@@ -7,55 +7,85 @@ use super::options;
 use super::source::{check_martians_v4, validate_source};
 use crate::core::Context;
 use crate::counters::Counter;
+use crate::devices::InDevice;
 use crate::drop::DropReason;
 use crate::family::{Family, V4, V6};
-use crate::fib::{LookupError, NextHop, Query, Resolved, RouteKind};
-use crate::packet::{Destination, IpVersion, Packet, Verdict};
-use crate::receive::MAX_BATCH;
+use crate::fib::{LookupError, NextHop, Query, Resolved, RouteKind, Transit};
+use crate::packet::{Destination, Packet, Refusal, Verdict};
+use crate::receive::{MAX_BATCH, Mix};
 use crate::sysctl::ConfKnob;
 use crate::wire::protocol;
 
 /// Decides for every packet of the batch that is undecided yet.
-pub(crate) fn route(cx: &mut Context<'_>, batch: &mut [Packet]) {
-    route_family::<V4>(cx, batch);
-    route_family::<V6>(cx, batch);
-    check_options(batch);
+pub(crate) fn route(cx: &Context<'_>, device: &InDevice<'_>, mix: &Mix, batch: &mut [Packet]) {
+    if mix.v4 {
+        route_family::<V4>(cx, device, batch);
+    }
+    if mix.v6 {
+        route_family::<V6>(cx, device, batch);
+    }
+    if mix.options {
+        check_options(batch);
+    }
 }
 
-/// The packets of one family: first what needs no route, then all lookups at once, then decisions.
-fn route_family<F: Family>(cx: &mut Context<'_>, batch: &mut [Packet]) {
-    if undecided::<F>(batch).next().is_none() {
-        return;
-    }
-    let nobody = Query {
-        dst: F::UNSPECIFIED,
-        src: F::UNSPECIFIED,
-        iif: 0,
-        own: None,
-    };
-    let mut queries = [nobody; MAX_BATCH];
-    let mut answers = [Err(LookupError::NoRoute); MAX_BATCH];
+/// The packets of one family: what needs no lookup and what takes its own way at once, then transit
+/// all together.
+fn route_family<F: Family>(cx: &Context<'_>, device: &InDevice<'_>, batch: &mut [Packet]) {
+    let transit = F::routes(cx.view).transit();
+    let mut dsts = [F::UNSPECIFIED; MAX_BATCH];
+    let mut lanes = [0_u8; MAX_BATCH];
     let mut asked = 0;
-    for packet in undecided::<F>(batch) {
-        packet.verdict = before_lookup::<F>(cx, packet);
-        if packet.verdict == Verdict::Undecided
-            && let Some(query) = queries.get_mut(asked)
-        {
-            *query = query_of::<F>(packet);
+    for (at, packet) in (0..).zip(batch.iter_mut()) {
+        if packet.version != F::VERSION || !matches!(packet.verdict, Verdict::Undecided) {
+            continue;
+        }
+        packet.verdict = before_lookup::<F>(cx, device, packet);
+        if !matches!(packet.verdict, Verdict::Undecided) {
+            continue;
+        }
+        if transit.is_some() && packet.destination == Destination::Transit && asked < MAX_BATCH {
+            (dsts[asked], lanes[asked]) = (F::dst(packet), at);
             asked += 1;
+        } else {
+            route_one::<F>(cx, device, packet);
         }
     }
-    if asked == 0 {
-        return;
+    if let Some(transit) = transit
+        && asked > 0
+    {
+        route_transit::<F>(cx, device, transit, &dsts, &lanes[..asked], batch);
     }
-    F::routes(cx.view).lookup_many(&queries[..asked], &mut answers[..asked]);
-    for (packet, answer) in undecided::<F>(batch).zip(&answers[..asked]) {
-        packet.verdict = after_lookup::<F>(cx, packet, answer);
-        if packet.verdict != Verdict::Deliver {
-            // Rules can send the packets of a flow elsewhere whose socket early demux has found.
-            packet.socket = None;
+}
+
+#[inline(never)]
+fn route_one<F: Family>(cx: &Context<'_>, device: &InDevice<'_>, packet: &mut Packet) {
+    let answer = F::routes(cx.view).lookup(&query_of::<F>(packet));
+    packet.verdict = after_lookup::<F>(cx, device, packet, answer);
+    if !matches!(packet.verdict, Verdict::Deliver) {
+        // Rules can send the packets of a flow elsewhere whose socket early demux has found.
+        packet.socket = None;
+    }
+}
+
+/// `lanes` says where in the batch the packet of each destination is.
+#[inline(always)]
+fn route_transit<F: Family>(
+    cx: &Context<'_>,
+    device: &InDevice<'_>,
+    transit: Transit<'_, '_, F::Addr>,
+    dsts: &[F::Addr; MAX_BATCH],
+    lanes: &[u8],
+    batch: &mut [Packet],
+) {
+    transit.lookup_many(dsts, lanes.len(), |lane, answer| {
+        let packet = lanes
+            .get(lane)
+            .and_then(|at| batch.get_mut(usize::from(*at)));
+        if let Some(packet) = packet {
+            packet.verdict = after_lookup::<F>(cx, device, packet, answer);
         }
-    }
+    });
 }
 
 pub(crate) fn query_of<F: Family>(packet: &Packet) -> Query<F::Addr> {
@@ -68,30 +98,32 @@ pub(crate) fn query_of<F: Family>(packet: &Packet) -> Query<F::Addr> {
     }
 }
 
-fn undecided<F: Family>(batch: &mut [Packet]) -> impl Iterator<Item = &mut Packet> {
-    let is_undecided =
-        |packet: &&mut Packet| packet.version == F::VERSION && packet.verdict == Verdict::Undecided;
-    batch.iter_mut().filter(is_undecided)
-}
-
 /// Groups and broadcasts are decided by the interface, not by a route; martians not at all.
-fn before_lookup<F: Family>(cx: &mut Context<'_>, packet: &Packet) -> Verdict {
-    if F::VERSION == IpVersion::V4
-        && let Err(reason) = check_martians_v4(cx, packet)
+#[inline(always)]
+fn before_lookup<F: Family>(cx: &Context<'_>, device: &InDevice<'_>, packet: &Packet) -> Verdict {
+    if let (IpAddr::V4(src), IpAddr::V4(dst)) = (F::src(packet).into(), F::dst(packet).into())
+        && let Err(reason) = check_martians_v4(device, src, dst, packet.destination)
     {
         return Verdict::Drop(reason);
     }
-    match packet.destination {
-        Destination::Multicast => group::<F>(cx, packet),
-        Destination::LimitedBroadcast => broadcast::<F>(cx, packet),
-        Destination::Own | Destination::Transit => Verdict::Undecided,
+    if matches!(packet.destination, Destination::Transit | Destination::Own) {
+        Verdict::Undecided
+    } else {
+        to_many::<F>(cx, device, packet)
     }
 }
 
-fn group<F: Family>(cx: &Context<'_>, packet: &Packet) -> Verdict {
+#[inline(never)]
+fn to_many<F: Family>(cx: &Context<'_>, device: &InDevice<'_>, packet: &Packet) -> Verdict {
+    match packet.destination {
+        Destination::Multicast => group::<F>(cx, device, packet),
+        _ => broadcast::<F>(cx, device, packet),
+    }
+}
+
+fn group<F: Family>(cx: &Context<'_>, device: &InDevice<'_>, packet: &Packet) -> Verdict {
     let group: IpAddr = F::dst(packet).into();
-    let interface = cx.view.interfaces.get(packet.iif);
-    let is_router = F::forwards(cx.view, packet.iif);
+    let is_router = F::in_conf(device).forwards;
     // Those who ask about a group are not the sources that anybody has asked for.
     let source = match packet.protocol {
         protocol::IGMP | protocol::ICMPV6 | protocol::HOP_BY_HOP => None,
@@ -101,74 +133,93 @@ fn group<F: Family>(cx: &Context<'_>, packet: &Packet) -> Verdict {
         let place = (packet.iif, group);
         cx.stack.multicast.is_joined(cx.view.guard, place, source)
     };
-    if !interface.is_some_and(|interface| interface.is_member(group, is_router)) && !is_joined() {
+    if !device.interface.is_member(group, is_router) && !is_joined() {
         return Verdict::Drop(DropReason::MulticastNotJoined);
     }
     let src_is_unspecified = F::src(packet) == F::UNSPECIFIED;
-    match validate_source::<F>(cx, packet) {
+    match validate_source::<F>(cx, device, packet) {
         Err(reason) if !src_is_unspecified => Verdict::Drop(reason),
         _ => Verdict::Deliver,
     }
 }
 
-fn broadcast<F: Family>(cx: &Context<'_>, packet: &Packet) -> Verdict {
+fn broadcast<F: Family>(cx: &Context<'_>, device: &InDevice<'_>, packet: &Packet) -> Verdict {
     cx.core.count(Counter::IpExtInBcastPkts);
     cx.core
         .add(Counter::IpExtInBcastOctets, packet.total_len() as u64);
     let src_is_unspecified = F::src(packet) == F::UNSPECIFIED;
-    match validate_source::<F>(cx, packet) {
+    match validate_source::<F>(cx, device, packet) {
         Err(reason) if !src_is_unspecified => Verdict::Drop(reason),
         _ => Verdict::Deliver,
     }
 }
 
+#[inline(always)]
 fn after_lookup<F: Family>(
-    cx: &mut Context<'_>,
+    cx: &Context<'_>,
+    device: &InDevice<'_>,
     packet: &mut Packet,
-    answer: &Result<Resolved<'_, F::Addr>, LookupError>,
+    answer: Result<Resolved<'_, F::Addr>, LookupError>,
 ) -> Verdict {
     match answer {
         Ok(Resolved { index, next_hop }) => {
-            packet.route = Some(*index);
-            by_kind::<F>(cx, packet, next_hop)
+            packet.route = Some(index);
+            match next_hop.kind {
+                RouteKind::Unicast if F::in_conf(device).forwards => {
+                    to_forward::<F>(cx, device, packet)
+                }
+                _ => to_here::<F>(cx, device, packet, next_hop),
+            }
         }
-        Err(LookupError::Blackhole) => Verdict::Drop(DropReason::Blackhole),
-        // Who does not forward owes nobody an explanation (Linux's `ip_error`).
-        Err(_) if !F::forwards(cx.view, packet.iif) => Verdict::Drop(DropReason::IpNotForwarding),
-        Err(LookupError::NoRoute) => {
-            Verdict::Reject(DropReason::IpInNoRoutes, IcmpError::NetUnreachable)
-        }
-        Err(LookupError::Unreachable) => {
-            Verdict::Reject(DropReason::Unreachable, IcmpError::HostUnreachable)
-        }
-        Err(LookupError::Prohibit) => Verdict::Reject(DropReason::Prohibit, IcmpError::Prohibited),
+        Err(error) => packet.refuse(without_route::<F>(device, error)),
     }
 }
 
-fn by_kind<F: Family>(cx: &Context<'_>, packet: &Packet, next_hop: &NextHop<F::Addr>) -> Verdict {
-    let forwards = F::forwards(cx.view, packet.iif);
+#[inline(never)]
+fn without_route<F: Family>(device: &InDevice<'_>, error: LookupError) -> Refusal {
+    match error {
+        LookupError::Blackhole => Refusal::silent(DropReason::Blackhole),
+        // Who does not forward owes nobody an explanation (Linux's `ip_error`).
+        _ if !F::in_conf(device).forwards => Refusal::silent(DropReason::IpNotForwarding),
+        LookupError::NoRoute => Refusal::told(DropReason::IpInNoRoutes, IcmpError::NetUnreachable),
+        LookupError::Unreachable => {
+            Refusal::told(DropReason::Unreachable, IcmpError::HostUnreachable)
+        }
+        LookupError::Prohibit => Refusal::told(DropReason::Prohibit, IcmpError::Prohibited),
+    }
+}
+
+/// A route that ends here, or one to somebody else who is not served.
+#[inline(never)]
+fn to_here<F: Family>(
+    cx: &Context<'_>,
+    device: &InDevice<'_>,
+    packet: &Packet,
+    next_hop: &NextHop<F::Addr>,
+) -> Verdict {
     match next_hop.kind {
-        RouteKind::Local => match validate_source::<F>(cx, packet) {
+        RouteKind::Local => match validate_source::<F>(cx, device, packet) {
             Ok(()) => Verdict::Deliver,
             Err(reason) => Verdict::Drop(reason),
         },
-        RouteKind::Broadcast if next_hop.oif == packet.iif => broadcast::<F>(cx, packet),
+        RouteKind::Broadcast if next_hop.oif == packet.iif => broadcast::<F>(cx, device, packet),
         // A directed broadcast to another of our subnets (RFC 2644).
         RouteKind::Broadcast => {
+            let forwards = F::in_conf(device).forwards;
             match forwards && cx.view.sysctls.conf_and(packet.iif, ConfKnob::BcForwarding) {
-                true => to_forward::<F>(cx, packet),
-                false => broadcast::<F>(cx, packet),
+                true => to_forward::<F>(cx, device, packet),
+                false => broadcast::<F>(cx, device, packet),
             }
         }
-        RouteKind::Unicast if forwards => to_forward::<F>(cx, packet),
         RouteKind::Unicast => Verdict::Drop(DropReason::IpNotForwarding),
         // Routes that refuse come as errors of the lookup.
         _ => Verdict::Drop(DropReason::NotForwardable),
     }
 }
 
-fn to_forward<F: Family>(cx: &Context<'_>, packet: &Packet) -> Verdict {
-    match validate_source::<F>(cx, packet) {
+#[inline(always)]
+fn to_forward<F: Family>(cx: &Context<'_>, device: &InDevice<'_>, packet: &Packet) -> Verdict {
+    match validate_source::<F>(cx, device, packet) {
         Ok(()) => Verdict::Forward,
         Err(reason) => Verdict::Drop(reason),
     }
@@ -182,9 +233,8 @@ fn check_options(batch: &mut [Packet]) {
         .iter_mut()
         .filter(|packet| packet.has_options && is_wanted(packet))
     {
-        match options::check(packet) {
-            Verdict::Undecided => {}
-            verdict => packet.verdict = verdict,
+        if let Err(refusal) = options::check(packet) {
+            packet.verdict = packet.refuse(refusal);
         }
     }
 }

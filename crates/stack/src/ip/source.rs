@@ -3,28 +3,50 @@
 use core::net::Ipv4Addr;
 
 use crate::core::Context;
+use crate::devices::InDevice;
 use crate::drop::DropReason;
-use crate::family::{Family, V4};
+use crate::family::Family;
 use crate::fib::{ReversePath, RpFilter};
-use crate::interface::LOOPBACK;
 use crate::packet::{Destination, Packet};
-use crate::sysctl::ConfKnob;
 
 use super::route::query_of;
 
 /// IPv4 addresses that no packet may carry, whatever the routes say (RFC 1122 section 3.2.1.3,
 /// RFC 1812 section 5.3.7; Linux: the head of `ip_route_input_slow`).
-pub(crate) fn check_martians_v4(cx: &Context<'_>, packet: &Packet) -> Result<(), DropReason> {
-    let (src, dst) = (V4::src(packet), V4::dst(packet));
+#[inline]
+pub(crate) fn check_martians_v4(
+    device: &InDevice<'_>,
+    src: Ipv4Addr,
+    dst: Ipv4Addr,
+    destination: Destination,
+) -> Result<(), DropReason> {
+    let is_ordinary = |addr: Ipv4Addr| {
+        let octet = addr.octets()[0];
+        octet.wrapping_sub(1) < 223 && octet != 127
+    };
+    if is_ordinary(src) && is_ordinary(dst) {
+        return Ok(());
+    }
+    check_special(device, src, dst, destination)
+}
+
+/// The first octet is special: 0, 127, or a group's and above.
+#[inline(never)]
+fn check_special(
+    device: &InDevice<'_>,
+    src: Ipv4Addr,
+    dst: Ipv4Addr,
+    destination: Destination,
+) -> Result<(), DropReason> {
     let is_zeronet = |addr: Ipv4Addr| addr.octets()[0] == 0;
     if src.is_multicast() || src.is_broadcast() {
         return Err(DropReason::IpInvalidSource);
     }
-    if packet.destination == Destination::LimitedBroadcast {
+    if destination == Destination::LimitedBroadcast {
         // A host that has no address yet asks for one from 0.0.0.0.
         return Ok(());
     }
-    if packet.destination == Destination::Multicast {
+    if destination == Destination::Multicast {
         return match () {
             () if src.is_loopback() => Err(DropReason::IpLocalnet),
             // Groups of the link only (224.0.0.0/24): IGMP of a host that has no address yet.
@@ -40,9 +62,7 @@ pub(crate) fn check_martians_v4(cx: &Context<'_>, packet: &Packet) -> Result<(),
     if is_zeronet(dst) {
         return Err(DropReason::IpInvalidDest);
     }
-    let loopback_allowed =
-        packet.iif == LOOPBACK || cx.view.sysctls.conf_or(packet.iif, ConfKnob::RouteLocalnet);
-    if (src.is_loopback() || dst.is_loopback()) && !loopback_allowed {
+    if (src.is_loopback() || dst.is_loopback()) && !device.routes_localnet {
         return Err(DropReason::IpLocalnet);
     }
     Ok(())
@@ -52,22 +72,34 @@ pub(crate) fn check_martians_v4(cx: &Context<'_>, packet: &Packet) -> Result<(),
 ///
 /// An address of our own comes from nobody else. Linux asks for a local route instead; a local
 /// 0.0.0.0/0, as transparent proxies have it, would then shut everybody out.
+#[inline(always)]
 pub(crate) fn validate_source<F: Family>(
     cx: &Context<'_>,
+    device: &InDevice<'_>,
     packet: &Packet,
 ) -> Result<(), DropReason> {
-    let src = F::src(packet);
-    if F::checks_own_source(cx.view, packet.iif)
-        && F::routes(cx.view).is_own(src)
-        && cx.view.interfaces.has_address(src.into())
-    {
+    let conf = F::in_conf(device);
+    if conf.checks_own_source && is_own_source::<F>(cx, F::src(packet)) {
         return Err(DropReason::IpLocalSource);
     }
-    let mode = match F::rp_filter(cx.view, packet.iif) {
-        0 => return Ok(()),
-        1 => RpFilter::Strict,
-        _ => RpFilter::Loose,
-    };
+    match conf.rp_filter {
+        RpFilter::Off => Ok(()),
+        mode => check_reverse_path::<F>(cx, packet, mode),
+    }
+}
+
+/// The own prefixes are asked first, for they know most strangers at a glance.
+#[inline(always)]
+fn is_own_source<F: Family>(cx: &Context<'_>, src: F::Addr) -> bool {
+    F::routes(cx.view).is_own(src) && cx.view.interfaces.has_address(src.into())
+}
+
+#[inline(never)]
+fn check_reverse_path<F: Family>(
+    cx: &Context<'_>,
+    packet: &Packet,
+    mode: RpFilter,
+) -> Result<(), DropReason> {
     // Rules see the answer as one of our own: Linux passes the outgoing interface, if there is one.
     match F::routes(cx.view).reverse_path(&query_of::<F>(packet), 0, mode) {
         ReversePath::Valid => Ok(()),

@@ -1,61 +1,79 @@
 //! Validation: every packet is parsed here, once, before anything is decided about it.
 
+use core::net::Ipv6Addr;
+
 use zerocopy::FromBytes;
 
 use super::ext_headers;
 use crate::core::Context;
 use crate::counters::Counter;
+use crate::devices::InDevice;
 use crate::drop::DropReason;
 use crate::family::{Family, V4, V6};
 use crate::interface::{Interface, LOOPBACK};
 use crate::packet::{Destination, IpVersion, Packet, Verdict};
+use crate::receive::Mix;
+use crate::stack::View;
 use crate::sysctl::ConfKnob;
 use crate::wire::{Ipv4Header, Ipv6Header, TcpHeader, UdpHeader, checksum, protocol};
 
 /// Checks what an IP header may say (RFC 1122 section 3.2.1, RFC 8200 section 3) and writes down
 /// what later stages need. [`Verdict::Undecided`] lets the packet go on.
-pub(crate) fn validate(cx: &mut Context<'_>, packet: &mut Packet) -> Verdict {
-    let result = match packet.data().first().map(|byte| byte >> 4) {
+#[inline(always)]
+pub(crate) fn validate(
+    cx: &Context<'_>,
+    device: &InDevice<'_>,
+    mix: &mut Mix,
+    packet: &mut Packet,
+) -> Verdict {
+    let verdict = match packet.data().first().map(|byte| byte >> 4) {
         Some(4) => {
             packet.version = IpVersion::V4;
-            validate_v4(cx, packet)
+            mix.v4 = true;
+            validate_v4(cx, mix, packet)
         }
         Some(6) => {
             packet.version = IpVersion::V6;
-            validate_v6(cx, packet)
+            mix.v6 = true;
+            validate_v6(cx, device, mix, packet)
         }
-        _ => Err(Verdict::Drop(DropReason::NotIp)),
+        _ => Verdict::Drop(DropReason::NotIp),
     };
-    match result {
-        Err(verdict) => verdict,
+    match verdict {
         // A packet of this host's own was routed when it was sent: on the loopback it has arrived.
-        Ok(()) if packet.from_host => Verdict::Deliver,
-        Ok(()) => Verdict::Undecided,
+        Verdict::Undecided if packet.from_host => Verdict::Deliver,
+        verdict => verdict,
     }
 }
 
-fn validate_v4(cx: &mut Context<'_>, packet: &mut Packet) -> Result<(), Verdict> {
+#[inline(always)]
+fn validate_v4(cx: &Context<'_>, mix: &mut Mix, packet: &mut Packet) -> Verdict {
     const BAD_HEADER: Verdict = Verdict::Drop(DropReason::IpInHdr);
 
     cx.core.count(Counter::IpInReceives);
     let len = packet.total_len();
-    let Ok((ip, _)) = Ipv4Header::ref_from_prefix(packet.data()) else {
-        return Err(BAD_HEADER);
+    let data = packet.data();
+    let Ok((ip, _)) = Ipv4Header::ref_from_prefix(data) else {
+        return BAD_HEADER;
     };
     let (header_len, total_len) = (ip.header_len(), usize::from(ip.total_len.get()));
     let (protocol, is_fragment, dst) = (ip.protocol, ip.is_fragment(), ip.dst());
-    if header_len < Ipv4Header::LEN {
-        return Err(BAD_HEADER);
-    }
-    let header = packet.data().get(..header_len).ok_or(BAD_HEADER)?;
-    if checksum::checksum(header) != 0 {
-        return Err(Verdict::Drop(DropReason::IpCsum));
+    let is_intact = if header_len == Ipv4Header::LEN {
+        ip.checksum_is_right()
+    } else {
+        match data.get(..header_len) {
+            Some(header) if header_len > Ipv4Header::LEN => checksum::checksum(header) == 0,
+            _ => return BAD_HEADER,
+        }
+    };
+    if !is_intact {
+        return Verdict::Drop(DropReason::IpCsum);
     }
     if total_len > len {
-        return Err(Verdict::Drop(DropReason::PktTooSmall));
+        return Verdict::Drop(DropReason::PktTooSmall);
     }
     if total_len < header_len {
-        return Err(BAD_HEADER);
+        return BAD_HEADER;
     }
     // Short Ethernet frames are padded: what lies behind the datagram is not part of it.
     if total_len < len {
@@ -64,7 +82,10 @@ fn validate_v4(cx: &mut Context<'_>, packet: &mut Packet) -> Result<(), Verdict>
     cx.core.add(Counter::IpExtInOctets, total_len as u64);
 
     packet.is_fragment = is_fragment;
-    packet.has_options = header_len > Ipv4Header::LEN;
+    if header_len > Ipv4Header::LEN {
+        packet.has_options = true;
+        mix.options = true;
+    }
     parse_ports(packet, protocol, header_len);
     packet.destination = if dst.is_multicast() {
         cx.core.count(Counter::IpExtInMcastPkts);
@@ -73,81 +94,94 @@ fn validate_v4(cx: &mut Context<'_>, packet: &mut Packet) -> Result<(), Verdict>
     } else if dst.is_broadcast() {
         Destination::LimitedBroadcast
     } else {
-        own_or_transit::<V4>(cx, dst)
+        own_or_transit::<V4>(cx, mix, dst)
     };
-    Ok(())
+    Verdict::Undecided
 }
 
-fn validate_v6(cx: &mut Context<'_>, packet: &mut Packet) -> Result<(), Verdict> {
-    const BAD_HEADER: Verdict = Verdict::Drop(DropReason::IpInHdr);
-
+#[inline(always)]
+fn validate_v6(
+    cx: &Context<'_>,
+    device: &InDevice<'_>,
+    mix: &mut Mix,
+    packet: &mut Packet,
+) -> Verdict {
     cx.core.count(Counter::Ip6InReceives);
-    let iif = packet.iif;
-    if let Some(interface) = cx.view.interfaces.get(iif)
-        && !carries::<V6>(cx, interface)
-    {
-        return Err(Verdict::Drop(DropReason::Ipv6Disabled));
+    if !device.carries_v6 {
+        return Verdict::Drop(DropReason::Ipv6Disabled);
     }
     let len = packet.total_len();
     let Ok((ip, _)) = Ipv6Header::ref_from_prefix(packet.data()) else {
-        return Err(BAD_HEADER);
+        return Verdict::Drop(DropReason::IpInHdr);
     };
-    let (src, dst, next_header) = (ip.src(), ip.dst(), ip.next_header);
+    // As numbers: an address of 16 bytes, looked at here and there, is taken apart and put together
+    // again in memory.
+    let (src, dst) = (ip.src().to_bits(), ip.dst().to_bits());
+    let next_header = ip.next_header;
     let total_len = Ipv6Header::LEN + usize::from(ip.payload_len.get());
 
     // RFC 4291 sections 2.5.3 and 2.7: loopback addresses and interface-local groups stay inside,
     // groups send nothing; IPv4-mapped addresses never are on a wire (RFC 4942 section 2.2).
-    if iif != LOOPBACK && (src.is_loopback() || dst.is_loopback()) {
-        return Err(Verdict::Drop(DropReason::IpLocalnet));
+    let is_inside = device.interface.index == LOOPBACK;
+    if !is_inside && (src == LOOPBACK_V6 || dst == LOOPBACK_V6) {
+        return Verdict::Drop(DropReason::IpLocalnet);
     }
-    if src.is_multicast() || src.to_ipv4_mapped().is_some() {
-        return Err(Verdict::Drop(DropReason::IpInvalidSource));
+    if is_group_v6(src) || src >> 32 == MAPPED_V4 {
+        return Verdict::Drop(DropReason::IpInvalidSource);
     }
-    let is_reserved_scope = |scope| scope == 0 || (scope == 1 && iif != LOOPBACK);
-    if dst.is_multicast() && is_reserved_scope(dst.octets()[1] & 0xf) {
-        return Err(Verdict::Drop(DropReason::IpInvalidDest));
+    let is_reserved_scope = |scope| scope == 0 || (scope == 1 && !is_inside);
+    if is_group_v6(dst) && is_reserved_scope(dst >> 112 & 0xf) {
+        return Verdict::Drop(DropReason::IpInvalidDest);
     }
     // A jumbogram has its length in an option (RFC 2675); the option's own check refuses it.
     let is_jumbo = total_len == Ipv6Header::LEN && next_header == protocol::HOP_BY_HOP;
     if total_len > len {
-        return Err(Verdict::Drop(DropReason::PktTooSmall));
+        return Verdict::Drop(DropReason::PktTooSmall);
     }
-    if total_len < len && !is_jumbo {
+    let octets = if total_len < len && !is_jumbo {
         packet.truncate(total_len);
-    }
-    cx.core.add(Counter::Ip6InOctets, packet.total_len() as u64);
+        total_len
+    } else {
+        len
+    };
+    cx.core.add(Counter::Ip6InOctets, octets as u64);
 
     parse_ports(packet, next_header, Ipv6Header::LEN);
-    packet.destination = if dst.is_multicast() {
+    packet.destination = if is_group_v6(dst) {
         cx.core.count(Counter::Ip6InMcastPkts);
-        let octets = packet.total_len() as u64;
-        cx.core.add(Counter::Ip6InMcastOctets, octets);
+        cx.core.add(Counter::Ip6InMcastOctets, octets as u64);
         Destination::Multicast
     } else {
-        own_or_transit::<V6>(cx, dst)
+        own_or_transit::<V6>(cx, mix, Ipv6Addr::from_bits(dst))
     };
     if next_header == protocol::HOP_BY_HOP {
         // Every node on the way looks at these (RFC 8200 section 4.3).
         return match ext_headers::hop_by_hop(cx, packet) {
-            Verdict::Undecided => Ok(()),
-            verdict => Err(verdict),
+            Ok(()) => Verdict::Undecided,
+            Err(refusal) => packet.refuse(refusal),
         };
     }
-    Ok(())
+    Verdict::Undecided
+}
+
+const LOOPBACK_V6: u128 = Ipv6Addr::LOCALHOST.to_bits();
+/// What IPv4-mapped addresses begin with, 96 bits.
+const MAPPED_V4: u128 = 0xffff;
+
+fn is_group_v6(addr: u128) -> bool {
+    addr >> 120 == 0xff
 }
 
 /// Whether the family's packets may pass an interface at all, in or out.
-pub(crate) fn carries<F: Family>(cx: &Context<'_>, interface: &Interface) -> bool {
-    let is_disabled = || {
-        cx.view
-            .sysctls
-            .conf_or(interface.index, ConfKnob::DisableIpv6)
-    };
+pub(crate) fn carries<F: Family>(view: &View<'_>, interface: &Interface) -> bool {
+    let is_disabled = || view.sysctls.conf_or(interface.index, ConfKnob::DisableIpv6);
     F::VERSION == IpVersion::V4 || (interface.carries_ipv6() && !is_disabled())
 }
 
-fn own_or_transit<F: Family>(cx: &Context<'_>, dst: F::Addr) -> Destination {
+#[inline(always)]
+fn own_or_transit<F: Family>(cx: &Context<'_>, mix: &mut Mix, dst: F::Addr) -> Destination {
     if F::routes(cx.view).is_own(dst) {
+        mix.own = true;
         Destination::Own
     } else {
         Destination::Transit
@@ -155,6 +189,7 @@ fn own_or_transit<F: Family>(cx: &Context<'_>, dst: F::Addr) -> Destination {
 }
 
 /// Notes where the transport header is, and its ports if it is there in one piece.
+#[inline(always)]
 fn parse_ports(packet: &mut Packet, protocol: u8, l4_offset: usize) {
     packet.protocol = protocol;
     packet.l4_offset = u16::try_from(l4_offset).unwrap_or(u16::MAX);

@@ -38,7 +38,7 @@ pub(super) fn send<F: Family>(cx: &mut Context<'_>, ifindex: u32, message: &Mess
     let Some(interface) = cx.view.interfaces.get(ifindex) else {
         return;
     };
-    if !interface.up || !carries::<F>(cx, interface) {
+    if !interface.up || !carries::<F>(cx.view, interface) {
         return;
     }
     let room = MAX_PACKET.min(interface.mtu as usize) - HEADERS;

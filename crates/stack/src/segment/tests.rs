@@ -58,7 +58,7 @@ fn leave_to_device(packet: &mut Packet, protocol: u8) {
         IpVersion::V4 => V4::pseudo_header(V4::src(packet), V4::dst(packet), protocol, len),
         IpVersion::V6 => V6::pseudo_header(V6::src(packet), V6::dst(packet), protocol, len),
     };
-    let field = usize::from(start + offset);
+    let field = usize::from(start) + usize::from(offset);
     packet.data_mut()[field..field + 2].copy_from_slice(&(!sum.finish()).to_be_bytes());
     packet.checksum = ChecksumState::Partial { start, offset };
 }
@@ -176,7 +176,7 @@ proptest! {
     fn nonsense_neither_panics_nor_leaks(
         bytes in prop::collection::vec(any::<u8>(), 0..200),
         start: u16,
-        offset: u16,
+        offset: u8,
         l4_offset in 0_u16..200,
         size in 1_u16..100,
         is_tcp: bool,

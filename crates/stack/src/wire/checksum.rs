@@ -25,6 +25,7 @@ impl Checksum {
     }
 
     /// Adds bytes that follow those added before; chunks may have odd lengths.
+    #[inline]
     pub fn add_bytes(&mut self, bytes: &[u8]) {
         let mut chunk = fold(sum_words(bytes));
         if self.odd {
@@ -35,16 +36,19 @@ impl Checksum {
     }
 
     /// Adds a 16-bit word at an even place.
+    #[inline]
     pub fn add_u16(&mut self, word: u16) {
         self.sum += u64::from(word.to_be());
     }
 
     /// Adds a 32-bit word at an even place.
+    #[inline]
     pub fn add_u32(&mut self, word: u32) {
         self.sum += u64::from(word.to_be());
     }
 
     /// The one's complement of the sum: the value of the checksum field.
+    #[inline]
     pub fn finish(self) -> u16 {
         !u16::from_be(fold(self.sum))
     }
@@ -56,6 +60,7 @@ impl Checksum {
 }
 
 /// The checksum over `bytes`.
+#[inline]
 pub fn checksum(bytes: &[u8]) -> u16 {
     let mut sum = Checksum::new();
     sum.add_bytes(bytes);
@@ -63,6 +68,7 @@ pub fn checksum(bytes: &[u8]) -> u16 {
 }
 
 /// Updates `field` for a 16-bit word that changes from `old` to `new` (RFC 1624 equation 3).
+#[inline]
 pub fn update_u16(field: u16, old: u16, new: u16) -> u16 {
     let sum = u32::from(!field) + u32::from(!old) + u32::from(new);
     let sum = (sum & 0xffff) + (sum >> 16);
@@ -73,6 +79,7 @@ pub fn update_u16(field: u16, old: u16, new: u16) -> u16 {
 }
 
 /// Any four bytes are two words, and 64 bits hold the sum of 2^32 of them.
+#[inline]
 fn sum_words(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<4>();
     let sum: u64 = words
@@ -86,19 +93,16 @@ fn sum_words(bytes: &[u8]) -> u64 {
     sum + u64::from(u32::from_ne_bytes(last))
 }
 
-/// Adds the carries back in (RFC 1071 section 2 A), without a branch: halving the width twice leaves
-/// a carry at most, and so does each addition.
+/// Adds the carries back in (RFC 1071 section 2 A), without a branch: first the upper half to the
+/// lower, then the two halves of that to each other. Of a number and itself with its halves swapped,
+/// the upper half of the sum is the sum of the halves with the carry of the lower one.
+#[inline]
 fn fold(sum: u64) -> u16 {
-    let sum = (sum & 0xffff_ffff) + (sum >> 32);
-    let sum = (sum & 0xffff_ffff) + (sum >> 32);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "0x1_0000 + 0xffff folds to 17 bits at most"
-    )]
-    let folded = (sum + (sum >> 16)) as u16;
-    folded
+    #[expect(clippy::cast_possible_truncation, reason = "the two halves")]
+    let (low, high) = (sum as u32, (sum >> 32) as u32);
+    let (sum, carry) = low.overflowing_add(high);
+    let sum = sum.wrapping_add(u32::from(carry));
+    (sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use core::net::Ipv4Addr;
 use zerocopy::byteorder::network_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::checksum;
+use super::checksum::{self, Checksum};
 
 /// "Don't fragment".
 pub const FLAG_DF: u16 = 0x4000;
@@ -111,13 +111,31 @@ impl Ipv4Header {
         self.fragment.get() & FLAG_DF != 0
     }
 
-    /// Lowers the TTL by one and mends the checksum by difference (RFC 1624), so that a header that
-    /// arrived corrupt stays corrupt.
+    /// Whether the checksum is right, of a header without options.
+    #[inline]
+    pub fn checksum_is_right(&self) -> bool {
+        let mut sum = Checksum::new();
+        sum.add_bytes(self.as_bytes());
+        sum.is_valid()
+    }
+
+    /// Lowers a TTL that is not 0 by one and mends the checksum by difference (RFC 1624 equation 3),
+    /// so that a header that arrived corrupt stays corrupt.
+    #[inline]
     pub fn decrement_ttl(&mut self) {
-        let old = u16::from_be_bytes([self.ttl, self.protocol]);
+        // Of the word that holds TTL and protocol, the complement of the old and the new add up to
+        // the same number whatever they are.
+        const CHANGE: u32 = 0xffff - 0x0100;
+
         self.ttl = self.ttl.wrapping_sub(1);
-        let new = u16::from_be_bytes([self.ttl, self.protocol]);
-        self.checksum = checksum::update_u16(self.checksum.get(), old, new).into();
+        let sum = u32::from(!self.checksum.get()) + CHANGE;
+        let sum = (sum & 0xffff) + (sum >> 16);
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "two 16-bit numbers, folded"
+        )]
+        let sum = sum as u16;
+        self.checksum = (!sum).into();
     }
 }
 

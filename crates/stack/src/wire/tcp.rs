@@ -43,7 +43,7 @@ impl TcpHeader {
     /// Bytes of a header without options.
     pub const LEN: usize = 20;
     /// Where the checksum lies.
-    pub const CHECKSUM_OFFSET: u16 = 16;
+    pub const CHECKSUM_OFFSET: u8 = 16;
 
     /// A header without options, window and checksum zero.
     pub fn new(src_port: u16, dst_port: u16, seq: u32, ack: u32, flags: u8) -> Self {

@@ -21,5 +21,5 @@ impl UdpHeader {
     /// Bytes of the header.
     pub const LEN: usize = 8;
     /// Where the checksum lies.
-    pub const CHECKSUM_OFFSET: u16 = 6;
+    pub const CHECKSUM_OFFSET: u8 = 6;
 }

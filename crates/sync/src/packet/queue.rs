@@ -36,6 +36,7 @@ impl<M> Queue<M> {
     }
 
     /// Puts a packet at the end.
+    #[inline]
     pub fn push(&mut self, packet: Buf<M>) {
         let (last, bytes) = (packet.slot(), packet.truesize());
         self.link(packet, last);
@@ -55,6 +56,29 @@ impl<M> Queue<M> {
         self.len -= 1;
         self.bytes -= packet.truesize();
         Some(packet)
+    }
+
+    /// Takes up to `max` packets at the front, to the end of `out`.
+    pub fn pop_many(&mut self, max: usize, out: &mut Vec<Buf<M>>) {
+        let mut next = self.head.take();
+        let (mut taken, mut bytes) = (0, 0);
+        while taken < max
+            && let Some(mut packet) = next
+        {
+            next = packet.head_mut().next.take();
+            if let Some(next) = &next {
+                fetch(next.slot().as_ptr().cast());
+            }
+            taken += 1;
+            bytes += packet.truesize();
+            out.push(packet);
+        }
+        if next.is_none() {
+            self.tail = None;
+        }
+        self.head = next;
+        self.len -= taken;
+        self.bytes -= bytes;
     }
 
     /// Moves all packets of `other` to the end, in constant time.

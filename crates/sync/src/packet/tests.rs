@@ -305,7 +305,7 @@ proptest! {
     /// Two queues against two `VecDeque`s: packets are pushed, popped, and
     /// spliced from one to the other.
     #[test]
-    fn a_queue_does_as_a_deque(ops in vec((0..2_usize, 0..8_u32), 1..200)) {
+    fn a_queue_does_as_a_deque(ops in vec((0..2_usize, 0..9_u32), 1..200)) {
         let pool = Pool::<u32>::new(1000);
         let mut cache = pool.cache();
         let mut queues = [Queue::new(), Queue::default()];
@@ -330,6 +330,15 @@ proptest! {
                     packet.into_iter().for_each(|packet| cache.free(packet));
                 }
                 6 => {
+                    let mut popped = Vec::new();
+                    queue.pop_many(3, &mut popped);
+                    let model = &mut models[which];
+                    let expected = model.drain(..model.len().min(3));
+                    let seen = popped.iter().map(|packet| (**packet, packet.buffers()));
+                    prop_assert!(seen.eq(expected));
+                    popped.into_iter().for_each(|packet| cache.free(packet));
+                }
+                7 => {
                     let mut moved = std::mem::take(&mut models[1 - which]);
                     models[which].append(&mut moved);
                     queue.append(other);

@@ -15,7 +15,7 @@ pub(super) fn route(rig: &Rig, summary: &Summary, story: &Story) -> Option<Strin
     let routed = story.routed?;
     let was_refused_by_route = matches!(
         routed.verdict,
-        Verdict::Reject(..)
+        Verdict::Reject(_)
             | Verdict::Drop(
                 DropReason::Blackhole | DropReason::IpInNoRoutes | DropReason::IpNotForwarding
             )

@@ -151,7 +151,7 @@ impl PacketTold {
 }
 
 fn is_refused(verdict: Verdict) -> bool {
-    matches!(verdict, Verdict::Drop(_) | Verdict::Reject(..))
+    matches!(verdict, Verdict::Drop(_) | Verdict::Reject(_))
 }
 
 impl fmt::Display for SentTold {

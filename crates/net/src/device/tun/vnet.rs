@@ -9,9 +9,9 @@ use forebay_stack::wire::protocol;
 use crate::device::{BadFrame, frame};
 
 /// Where the checksum lies in a TCP header.
-const TCP_CHECKSUM: u16 = 16;
+const TCP_CHECKSUM: u8 = 16;
 /// Where the checksum lies in a UDP header.
-const UDP_CHECKSUM: u16 = 6;
+const UDP_CHECKSUM: u8 = 6;
 
 /// Takes over what `header` says about `packet`, if it is true and `packet` may enter the stack.
 ///
@@ -42,6 +42,7 @@ fn checksum(
     if usize::from(start) < headers || end_of_field > packet.total_len() {
         return Err(BadFrame::Checksum);
     }
+    let offset = u8::try_from(offset).map_err(|_| BadFrame::Checksum)?;
     Ok(ChecksumState::Partial { start, offset })
 }
 
@@ -92,7 +93,7 @@ pub(super) fn describe(packet: &Packet) -> Option<VnetHeader> {
         ChecksumState::Partial { start, offset } => {
             header.flags = VnetHeader::NEEDS_CSUM;
             header.csum_start = start;
-            header.csum_offset = offset;
+            header.csum_offset = offset.into();
             Some(usize::from(start))
         }
         _ => None,
@@ -116,7 +117,7 @@ fn ecn_flag(ecn: bool) -> u8 {
 /// What virtio needs to know of the protocols that are segmented.
 trait Segmented {
     fn protocol(self) -> u8;
-    fn checksum_offset(self) -> u16;
+    fn checksum_offset(self) -> u8;
 }
 
 impl Segmented for GsoKind {
@@ -127,7 +128,7 @@ impl Segmented for GsoKind {
         }
     }
 
-    fn checksum_offset(self) -> u16 {
+    fn checksum_offset(self) -> u8 {
         match self {
             Self::Tcp { .. } => TCP_CHECKSUM,
             Self::Udp => UDP_CHECKSUM,

@@ -200,9 +200,7 @@ fn check_places<A: Address>(
     let dsts: Vec<A> = around.map(crowded).collect();
     bench.with(|view| {
         let queries: Vec<_> = dsts.iter().map(|dst| to(*dst)).collect();
-        let mut many = vec![Err(LookupError::Prohibit); queries.len()];
-        view.lookup_many(&queries, &mut many);
-        for (query, found) in queries.iter().zip(many) {
+        for (query, found) in queries.iter().zip(lookup_all(view, &queries)) {
             let known = Query {
                 own: Some(view.is_own(query.dst)),
                 ..*query

@@ -4,6 +4,8 @@ use zerocopy::IntoBytes;
 use super::*;
 use crate::counters::Counter;
 use crate::ip::bench::{Bench, bytes_of, pattern, v6};
+use crate::packet::Verdict;
+use crate::receive::act;
 
 const UDP: u8 = protocol::UDP;
 const HBH: u8 = protocol::HOP_BY_HOP;
@@ -29,8 +31,8 @@ fn end_of(bench: &mut Bench, bytes: &[u8]) -> End {
     let before = bench.stack.counters();
     let arrived = match packet.verdict {
         Verdict::Undecided => bench.run(|cx| walk(cx, packet)),
-        verdict => {
-            bench.run(|cx| refuse(cx, packet, verdict));
+        _ => {
+            bench.run(|cx| act(cx, packet));
             None
         }
     };

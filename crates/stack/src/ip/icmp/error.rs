@@ -11,7 +11,7 @@ use crate::family::Family;
 use crate::fib::RouteKind;
 use crate::interface::LOOPBACK;
 use crate::ip::destination;
-use crate::packet::{IpVersion, Packet};
+use crate::packet::{IpVersion, Packet, Refusal};
 use crate::sysctl::Knob;
 use crate::transmit::{self, IpParams, OutputRoute, SendError};
 use crate::wire::icmp::{v4, v6};
@@ -113,6 +113,15 @@ impl IcmpError {
             _ => false,
         }
     }
+}
+
+/// Tells a packet's sender what there is to tell, then drops it.
+#[inline(never)]
+pub(crate) fn refuse<F: Family>(cx: &mut Context<'_>, packet: Packet, refusal: Refusal) {
+    if let Some(error) = refusal.error {
+        send_error::<F>(cx, &packet, error);
+    }
+    cx.drop(packet, refusal.reason);
 }
 
 /// Tells the sender of `about` what went wrong with it, unless the rules or the rate limits say to

@@ -24,7 +24,7 @@ mod redirect;
 mod reply;
 
 pub use error::IcmpError;
-pub(crate) use error::send_error;
+pub(crate) use error::{refuse, send_error};
 pub(crate) use limit::RateLimiter;
 pub(crate) use notify::Quoted;
 pub(crate) use receive::receive;

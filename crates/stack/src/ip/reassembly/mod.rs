@@ -30,7 +30,7 @@ use crate::core::Context;
 use crate::drop::DropReason;
 use crate::family::Family;
 use crate::ip::icmp::{self, IcmpError};
-use crate::packet::{IpVersion, Meta, Packet, Verdict};
+use crate::packet::{self, IpVersion, Meta, Packet, Verdict};
 use crate::siphash;
 use crate::time::Instant;
 use crate::wire::icmp::v6::PARAM_HEADER_FIELD;
@@ -423,12 +423,10 @@ fn forget_decisions(packet: &mut Packet) {
 /// Drops a fragment that is wrong by itself. IPv6 tells the sender which field it was
 /// (RFC 8200 section 4.5).
 fn refuse<F: Family>(cx: &mut Context<'_>, packet: Packet, fragment: &Fragment, problem: Problem) {
-    if F::VERSION == IpVersion::V6
-        && let Some(error) = fragment.complaint(problem)
-    {
-        icmp::send_error::<F>(cx, &packet, error);
-    }
-    cx.drop(packet, DropReason::FragInvalid);
+    let is_told = F::VERSION == IpVersion::V6;
+    let error = is_told.then(|| fragment.complaint(problem)).flatten();
+    let reason = DropReason::FragInvalid;
+    icmp::refuse::<F>(cx, packet, packet::Refusal { reason, error });
 }
 
 /// The whole packet, as it would have come in one piece. `last` is the metadata of the fragment
