@@ -29,15 +29,16 @@ pub(crate) fn receive(cx: &mut Context<'_>, packet: Packet) {
     let message = bytes
         .get(usize::from(packet.l4_offset)..)
         .unwrap_or_default();
-    if !may_be_from_here(&bytes) || message.len() < OLD_LEN {
-        return cx.drop(packet, DropReason::IgmpInvalid);
-    }
-    match message[0] {
-        v6::MLD_QUERY => match query(message) {
-            Some(query) if has_router_alert(&bytes) => asked::<V6>(cx, packet.iif, &query),
-            _ => return cx.drop(packet, DropReason::IgmpInvalid),
+    let is_valid = may_be_from_here(&bytes) && message.len() >= OLD_LEN;
+    match message.first() {
+        Some(&v6::MLD_QUERY) if is_valid && has_router_alert(&bytes) => match query(message) {
+            Some(query) => asked::<V6>(cx, packet.iif, &query),
+            None => return cx.drop(packet, DropReason::IgmpInvalid),
         },
-        v6::MLD_REPORT => heard::<V6>(cx, packet.iif, group(message).into()),
+        Some(&v6::MLD_REPORT) if is_valid => heard::<V6>(cx, packet.iif, group(message).into()),
+        Some(&(v6::MLD_QUERY | v6::MLD_REPORT)) => {
+            return cx.drop(packet, DropReason::IgmpInvalid);
+        }
         // For routers.
         _ => return cx.drop(packet, DropReason::ProtocolIgnored),
     }
