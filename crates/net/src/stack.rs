@@ -5,6 +5,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
+use std::time::SystemTime;
 
 use forebay_stack::StackConfig;
 use forebay_stack::interface::{InterfaceConfig, LOOPBACK};
@@ -180,6 +181,13 @@ impl Stack {
     /// The stack's clock.
     pub fn now(&self) -> Instant {
         self.shared.clock.now()
+    }
+
+    /// What the machine's clock said at a time of the stack's clock, such as the arrival of a
+    /// datagram; by a clock that is set by hand, the difference to now is right.
+    pub fn system_time(&self, at: Instant) -> SystemTime {
+        let now = SystemTime::now();
+        now.checked_sub(self.now() - at).unwrap_or(now)
     }
 
     /// Adds a device under a new interface, which is up and has no addresses. Returns the

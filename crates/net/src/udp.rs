@@ -1,10 +1,11 @@
 //! UDP sockets in the manner of [`std::net::UdpSocket`].
 
 mod filter;
+mod messages;
 mod multicast;
 
 use std::fmt;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -72,6 +73,7 @@ impl Drop for Shared {
 #[derive(Debug, Clone, Default)]
 pub struct UdpOptions {
     reuse_address: bool,
+    reuse_port: bool,
     transparent: bool,
     only_v6: Option<bool>,
     device: Option<String>,
@@ -86,6 +88,13 @@ impl UdpOptions {
     /// Shares address and port with other sockets that say so, too (`SO_REUSEADDR`).
     pub fn reuse_address(mut self, on: bool) -> Self {
         self.reuse_address = on;
+        self
+    }
+
+    /// Forms a group with other sockets of the same address and port that say so, too
+    /// (`SO_REUSEPORT`): each flow goes to one of them.
+    pub fn reuse_port(mut self, on: bool) -> Self {
+        self.reuse_port = on;
         self
     }
 
@@ -139,6 +148,9 @@ impl UdpOptions {
         };
         inner
             .udp_set_reuse_addr(id, self.reuse_address)
+            .map_err(error::not_open)?;
+        inner
+            .udp_set_reuse_port(id, self.reuse_port)
             .map_err(error::not_open)?;
         inner
             .udp_set_transparent(id, self.transparent)
@@ -429,6 +441,17 @@ impl UdpSocket {
             .map_err(error::not_open)
     }
 
+    /// The same without regard to `net.core.rmem_max` (`SO_RCVBUFFORCE`).
+    ///
+    /// # Errors
+    ///
+    /// None that a program can cause.
+    pub fn force_recv_buffer_size(&self, bytes: u32) -> io::Result<u32> {
+        self.inner()
+            .udp_force_rcvbuf(self.shared.id, bytes)
+            .map_err(error::not_open)
+    }
+
     /// Has `waker` woken once, when the socket has something to receive. For pollers: register,
     /// then try to receive, and wait only if that would block.
     ///
@@ -457,8 +480,20 @@ impl UdpSocket {
     }
 
     fn receive(&self, buf: &mut [u8], peek: bool) -> io::Result<Received> {
-        if let Some(received) = self.try_receive(buf, peek)? {
-            return Ok(received);
+        let bufs = &mut [IoSliceMut::new(buf)];
+        self.wait_for(|socket| socket.try_receive(bufs, peek))
+    }
+
+    fn try_receive(&self, bufs: &mut [IoSliceMut<'_>], peek: bool) -> io::Result<Option<Received>> {
+        self.inner()
+            .udp_recv_vectored(self.id(), bufs, peek)
+            .map_err(error::receive)
+    }
+
+    /// Calls `look` until it returns something, for as long as the socket may wait.
+    fn wait_for<T>(&self, mut look: impl FnMut(&Self) -> io::Result<Option<T>>) -> io::Result<T> {
+        if let Some(found) = look(self)? {
+            return Ok(found);
         }
         if self.shared.nonblocking.load(Ordering::Relaxed) {
             return Err(io::ErrorKind::WouldBlock.into());
@@ -467,17 +502,15 @@ impl UdpSocket {
         loop {
             // Registered before the queue is looked at, so that nothing slips in between.
             self.register_waker(parker.waker())?;
-            if let Some(received) = self.try_receive(buf, peek)? {
-                return Ok(received);
+            if let Some(found) = look(self)? {
+                return Ok(found);
             }
             parker.park()?;
         }
     }
 
-    fn try_receive(&self, buf: &mut [u8], peek: bool) -> io::Result<Option<Received>> {
-        self.inner()
-            .udp_recv(self.shared.id, buf, peek)
-            .map_err(error::receive)
+    fn id(&self) -> SocketId {
+        self.shared.id
     }
 }
 

@@ -13,6 +13,8 @@ use crate::packet::{Packet, PacketCache, PacketQueue};
 use crate::random::SecretRandom;
 use crate::stack::{Stack, View};
 use crate::time::Instant;
+use crate::udp::Burst;
+use crate::udp::memory::Allowance;
 
 /// One core's share of a stack: a worker owns one, and an application thread borrows one for the
 /// length of a call.
@@ -43,6 +45,10 @@ pub struct Local {
     tx: Vec<(u32, PacketQueue)>,
     /// The batch in hand, kept between batches for its allocation.
     batch: Vec<Packet>,
+    /// Datagrams on their way into a socket's queue.
+    pub(crate) burst: Burst,
+    /// Memory for what sockets' queues hold.
+    pub(crate) allowance: Allowance,
     pub(crate) random: SecretRandom,
 }
 
@@ -51,6 +57,7 @@ impl Local {
         number: u16,
         cache: PacketCache,
         counters: Arc<Shard>,
+        allowance: Allowance,
         random: SecretRandom,
     ) -> Self {
         Self {
@@ -59,6 +66,8 @@ impl Local {
             counters,
             tx: Vec::new(),
             batch: Vec::new(),
+            burst: Burst::default(),
+            allowance,
             random,
         }
     }

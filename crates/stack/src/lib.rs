@@ -15,6 +15,7 @@ pub mod drop;
 pub(crate) mod family;
 pub mod fib;
 pub mod filter;
+mod idle;
 pub mod interface;
 pub(crate) mod ip;
 pub mod multicast;

@@ -10,6 +10,7 @@ use crate::drop::DropReason;
 use crate::fib::NextHopIndex;
 pub use crate::ip::icmp::IcmpError;
 use crate::socket::SocketId;
+use crate::time::Instant;
 
 /// A packet on its way through the stack. Its bytes start at the IP header.
 pub type Packet = Buf<Meta>;
@@ -62,6 +63,8 @@ pub struct Meta {
     pub gso: Option<Gso>,
     /// What the sender is told, if the verdict is [`Verdict::Reject`].
     pub icmp_error: Option<IcmpError>,
+    /// When a datagram came in.
+    pub timestamp: Instant,
 }
 
 /// What the buffer's own words leave of the first line.

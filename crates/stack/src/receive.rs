@@ -153,6 +153,7 @@ fn receive_batch(
     for packet in batch.drain(..) {
         act(cx, packet);
     }
+    udp::flush(cx);
     observer.after(Stage::Act, &batch);
 
     cx.core.give_back_batch(batch);
@@ -193,23 +194,12 @@ fn demux_early(cx: &mut Context<'_>, batch: &mut [Packet]) {
                 tcp
             })
     };
-    let mut candidates = 0;
-    for packet in batch.iter_mut().filter(|packet| is_candidate(packet)) {
-        candidates += 1;
-        match packet.version {
-            IpVersion::V4 => early::prefetch::<V4>(cx, packet),
-            IpVersion::V6 => early::prefetch::<V6>(cx, packet),
-        }
-    }
-    if candidates == 0 {
+    if !batch.iter().any(is_candidate) {
         return;
     }
-    for packet in batch.iter_mut().filter(|packet| is_candidate(packet)) {
-        match packet.version {
-            IpVersion::V4 => early::look::<V4>(cx, packet),
-            IpVersion::V6 => early::look::<V6>(cx, packet),
-        }
-    }
+    let mut looks = early::Looks::new();
+    looks.prefetch(cx, batch.iter().filter(|packet| is_candidate(packet)));
+    looks.look(cx, batch.iter_mut().filter(|packet| is_candidate(packet)));
 }
 
 /// Carries out what the stages decided: the one place where a packet's way ends or forks.

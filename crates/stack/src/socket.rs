@@ -7,12 +7,11 @@
 mod rare;
 
 use core::num::NonZeroU32;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use forebay_sync::cache_line::CacheLine;
-use forebay_sync::prefetch::prefetch_read;
 use forebay_sync::rcu::{Domain, Ticket};
 use forebay_sync::segments::Segments;
 
@@ -20,7 +19,9 @@ pub use self::rare::MulticastOptions;
 pub(crate) use self::rare::{Membership, Rare};
 use self::rare::{RareIndex, Rares};
 use crate::demux::flow::{Flow, KeySet};
-use crate::udp::queue::{ReceiveMemory, ReceiveQueue};
+use crate::demux::row::Class;
+use crate::udp::ErrorQueue;
+use crate::udp::queue::ReceiveQueue;
 
 /// A socket, by its slot and the slot's generation.
 ///
@@ -87,26 +88,28 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What one socket consists of: five cache lines.
+/// What one socket consists of: five cache lines. A delivery touches two of them, that of the key
+/// set and the queue's first; a read the queue's two.
 ///
 /// Locks are taken in this order: control, reader's queue, producers' queue. Nobody who holds an RCU
 /// guard takes the control lock, for its holder may wait for a grace period.
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
     keys: [KeySet; 2],
-    pub(crate) head: CacheLine<Head>,
     pub(crate) queue: ReceiveQueue,
+    rear: CacheLine<Rear>,
 }
 
-/// What is neither an address nor a queue.
+/// What no datagram touches on its good way.
 #[derive(Debug, Default)]
-pub(crate) struct Head {
-    /// [`Status`], changed under the lock of the producers' queue.
-    status: AtomicU64,
-    pub(crate) memory: ReceiveMemory,
-    pub(crate) options: Options,
+struct Rear {
+    control: Mutex<Control>,
+    /// Datagrams that came and were not kept: `sk_drops`.
+    drops: AtomicU32,
+    /// What the network said, for a socket that asked for it.
+    reports: Mutex<Option<Box<ErrorQueue>>>,
+    /// What few sockets have.
     rare: RareIndex,
-    pub(crate) control: Mutex<Control>,
 }
 
 const _: () = assert!(size_of::<Slot>() == 5 * 64);
@@ -116,14 +119,12 @@ const _: () = assert!(size_of::<Slot>() == 5 * 64);
 pub(crate) struct Control {
     /// When the key set that is not in use may be written again.
     pub(crate) retired: Option<Ticket>,
-    /// The interface that the socket is bound to, or 0.
-    pub(crate) device: u32,
+    /// The interface that the socket is bound to, or 0, and how it shares its port since the bind.
+    pub(crate) class: Class,
     /// The application chose the local address (Linux's `SOCK_BINDADDR_LOCK`).
     pub(crate) chose_addr: bool,
     /// The application chose the local port (Linux's `SOCK_BINDPORT_LOCK`).
     pub(crate) chose_port: bool,
-    /// `SO_REUSEADDR` at the time of the bind.
-    pub(crate) share: bool,
 }
 
 /// How far a socket is.
@@ -149,7 +150,7 @@ pub(crate) struct Status {
 }
 
 impl Status {
-    fn pack(self) -> u64 {
+    pub(crate) fn pack(self) -> u64 {
         u64::from(self.generation) << 32 | (self.keys as u64) << 8 | self.mode as u64
     }
 
@@ -170,7 +171,7 @@ impl Status {
 
 impl Slot {
     pub(crate) fn status(&self) -> Status {
-        Status::unpack(self.head.status.load(Ordering::Acquire))
+        Status::unpack(self.queue.state())
     }
 
     /// The socket's state, or `None` if the slot's socket is another by now.
@@ -183,21 +184,41 @@ impl Slot {
         &self.keys[which & 1]
     }
 
-    /// Fetches the lines that a delivery will touch, while other packets are looked at.
-    #[inline]
-    pub(crate) fn prefetch(&self) {
-        prefetch_read(&self.head);
-        self.queue.prefetch();
+    pub(crate) fn options(&self) -> &Options {
+        self.queue.options()
     }
 
-    /// Whether the socket `id` takes datagrams of a flow that came in by `iif`. Certain only under
-    /// the lock of the producers' queue.
-    pub(crate) fn takes(&self, id: SocketId, flow: &Flow, iif: u32) -> bool {
-        self.status_of(id).is_some_and(|status| match status.mode {
+    pub(crate) fn control(&self) -> MutexGuard<'_, Control> {
+        lock(&self.rear.control)
+    }
+
+    /// The error queue.
+    pub(crate) fn reports(&self) -> MutexGuard<'_, Option<Box<ErrorQueue>>> {
+        lock(&self.rear.reports)
+    }
+
+    /// Datagrams that came and were not kept.
+    pub(crate) fn drops(&self) -> u32 {
+        self.rear.drops.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn add_drops(&self, datagrams: usize) {
+        let more = u32::try_from(datagrams).unwrap_or(u32::MAX);
+        self.rear.drops.fetch_add(more, Ordering::Relaxed);
+    }
+
+    /// The state in which the socket `id` takes datagrams of a flow that came in by `iif`, if it is
+    /// in such a state. It holds until the state changes, and states do not come back while a guard
+    /// is held.
+    #[inline]
+    pub(crate) fn takes(&self, id: SocketId, flow: &Flow, iif: u32) -> Option<Status> {
+        let status = self.status_of(id)?;
+        let takes = match status.mode {
             Mode::Connected => self.key_set(status.keys).is(flow, iif),
             Mode::Bound => self.key_set(status.keys).covers(flow, iif),
             Mode::Open | Mode::Closed => false,
-        })
+        };
+        takes.then_some(status)
     }
 
     /// Changes the state, with no datagram on its way into the queue. The key set that counts must
@@ -209,13 +230,13 @@ impl Slot {
     /// The same for a socket that moves from one key set to the other. `moved` is called when the
     /// new one counts and the old one is still to be found.
     pub(crate) fn move_to(&self, status: Status, moved: impl FnOnce()) {
-        self.queue.exclusively(|| {
+        self.queue.change_state(|store| {
             let old = self.status();
             let stays = status.mode == Mode::Connected && status.keys == old.keys;
             if status.mode == Mode::Connected {
                 self.key_set(status.keys).set_connected(status.generation);
             }
-            self.head.status.store(status.pack(), Ordering::Release);
+            store(status.pack());
             moved();
             if !stays {
                 self.key_set(old.keys).set_connected(0);
@@ -249,8 +270,10 @@ impl Sockets {
         let slot = self.slots.get(index)?;
         // Only we know of the slot.
         let generation = slot.status().generation.wrapping_add(1) | 1;
-        *lock(&slot.head.control) = Control::default();
-        slot.head.options.reset();
+        *slot.control() = Control::default();
+        slot.options().reset();
+        slot.rear.drops.store(0, Ordering::Relaxed);
+        *slot.reports() = None;
         // Somebody may still have reported one to the slot's last socket.
         let _ = slot.queue.take_error();
         slot.set_status(Status {
@@ -344,6 +367,9 @@ impl Sockets {
     }
 }
 
+/// Where [`Options`] hold `IP_MTU_DISCOVER`.
+const MTU_DISCOVER_SHIFT: u32 = 26;
+
 /// A socket's options, each readable while another is set.
 #[derive(Debug, Default)]
 pub(crate) struct Options(AtomicU32);
@@ -366,6 +392,10 @@ pub(crate) enum Flag {
     Filter = 1 << 21,
     /// The program stays as it is (`SO_LOCK_FILTER`).
     LockFilter = 1 << 22,
+    /// `SO_REUSEPORT`.
+    ReusePort = 1 << 23,
+    /// `IP_RECVERR`: errors are kept with all that is known of them.
+    RecvErr = 1 << 24,
 }
 
 impl Options {
@@ -405,8 +435,21 @@ impl Options {
         self.set_byte(8, tos);
     }
 
+    /// How the path's MTU is dealt with, by Linux's number.
+    pub(crate) fn mtu_discover(&self) -> u32 {
+        self.0.load(Ordering::Relaxed) >> MTU_DISCOVER_SHIFT & 7
+    }
+
+    pub(crate) fn set_mtu_discover(&self, how: u32) {
+        self.set_bits(MTU_DISCOVER_SHIFT, 7, how);
+    }
+
     fn set_byte(&self, shift: u32, byte: u8) {
-        let put = |word: u32| Some(word & !(0xff << shift) | u32::from(byte) << shift);
+        self.set_bits(shift, 0xff, byte.into());
+    }
+
+    fn set_bits(&self, shift: u32, mask: u32, bits: u32) {
+        let put = |word: u32| Some(word & !(mask << shift) | (bits & mask) << shift);
         let _ = self
             .0
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, put);

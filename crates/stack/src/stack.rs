@@ -3,7 +3,7 @@
 use core::fmt;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use core::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use forebay_sync::packet::STRIDE;
 use forebay_sync::rcu::{Domain, Guard, Rcu};
@@ -13,8 +13,10 @@ use crate::counters::{Counters, Snapshot};
 use crate::demux::Demux;
 use crate::family::{V4, V6};
 use crate::fib::{self, Fib};
+use crate::idle::IdleCores;
 use crate::interface::{Interfaces, TransmitQueue};
 use crate::ip::icmp::RateLimiter;
+use crate::ip::path_mtu::PathMtus;
 use crate::ip::reassembly::Reassembler;
 use crate::multicast::Multicast;
 use crate::packet::PacketPool;
@@ -59,11 +61,12 @@ pub struct Stack {
     pub(crate) reassembly4: Reassembler<V4>,
     pub(crate) reassembly6: Reassembler<V6>,
     pub(crate) icmp_limiter: RateLimiter,
+    pub(crate) path_mtus: PathMtus,
     counters: Counters,
     /// Serialises changes of interfaces and addresses, which touch several tables.
     pub(crate) control: Mutex<()>,
     /// Cores that application threads borrow for the length of a call.
-    idle_cores: Mutex<Vec<Core>>,
+    idle_cores: IdleCores,
     /// What strangers must not know.
     key: Key,
     /// Cores made so far: each has random numbers of its own.
@@ -113,20 +116,24 @@ impl Stack {
     pub fn new(config: &StackConfig) -> Self {
         let domain = Domain::new();
         let socket_memory = config.buffers.saturating_sub(config.reserve) * STRIDE;
+        let demux = Demux::new(&domain, config.seed, socket_memory);
+        let mut sysctls = Sysctls::default();
+        sysctls.set_udp_mem(demux.memory().pages());
         let stack = Self {
             pool: PacketPool::new(config.buffers),
-            sysctls: Rcu::new(&domain, Sysctls::default()),
+            sysctls: Rcu::new(&domain, sysctls),
             interfaces: Rcu::new(&domain, Interfaces::default()),
             fib4: Fib::new(&domain),
             fib6: Fib::new(&domain),
-            demux: Demux::new(&domain, config.seed, socket_memory),
+            demux,
             multicast: Multicast::new(&domain),
             reassembly4: Reassembler::new(config.seed),
             reassembly6: Reassembler::new(config.seed),
             icmp_limiter: RateLimiter::new(config.seed),
+            path_mtus: PathMtus::new(config.seed),
             counters: Counters::default(),
             control: Mutex::new(()),
-            idle_cores: Mutex::default(),
+            idle_cores: IdleCores::default(),
             key: Key(config.seed),
             cores: AtomicU16::new(0),
             domain,
@@ -154,7 +161,13 @@ impl Stack {
     pub fn core(&self) -> Core {
         let number = self.cores.fetch_add(1, Ordering::Relaxed);
         let random = SecretRandom::new(self.key, number);
-        let local = Local::new(number, self.pool.cache(), self.counters.shard(), random);
+        let local = Local::new(
+            number,
+            self.pool.cache(),
+            self.counters.shard(),
+            self.demux.memory().allowance(),
+            random,
+        );
         Core {
             reader: self.domain.reader(),
             local,
@@ -181,18 +194,16 @@ impl Stack {
 
     /// Runs `f` with a context of its own, for a call from an application thread.
     pub(crate) fn with_context<R>(&self, now: Instant, f: impl FnOnce(&mut Context<'_>) -> R) -> R {
-        let idle = self
-            .idle_cores
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .pop();
-        let mut core = idle.unwrap_or_else(|| self.core());
-        let result = self.with_core(&mut core, now, f);
-        self.idle_cores
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(core);
-        result
+        self.with_idle_core(|core| self.with_core(core, now, f))
+    }
+
+    /// Runs `f` with what a core has for itself, for a call that looks at nothing else.
+    pub(crate) fn with_local<R>(&self, f: impl FnOnce(&mut Local) -> R) -> R {
+        self.with_idle_core(|core| f(&mut core.local))
+    }
+
+    fn with_idle_core<R>(&self, f: impl FnOnce(&mut Core) -> R) -> R {
+        self.idle_cores.borrow(|| self.core(), f)
     }
 
     /// Runs `f` under one guard, then hands what it sent to the interfaces.
@@ -212,14 +223,7 @@ impl Stack {
 
     /// Gives the buffers back that application threads' caches hold.
     pub fn flush_caches(&self) {
-        for core in self
-            .idle_cores
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .iter_mut()
-        {
-            core.local.flush_cache();
-        }
+        self.idle_cores.for_each(|core| core.local.flush_cache());
     }
 }
 

@@ -48,6 +48,14 @@ knobs! {
     TcpEarlyDemux = "net.ipv4.tcp_early_demux", 1, 0 => U8, "early demux for TCP, both families";
     UdpEarlyDemux = "net.ipv4.udp_early_demux", 1, 0 => U8, "early demux for UDP, both families";
     IpDefaultTtl = "net.ipv4.ip_default_ttl", 64, 1 => U8, "TTL of packets sent";
+    IpNoPmtuDisc = "net.ipv4.ip_no_pmtu_disc", 0, 0 => 3,
+        "0: sockets discover path MTUs unless they say otherwise; 1: they don't, and a router that wants less gets route.min_pmtu; 2, 3: nor is it heard what routers want";
+    MinPmtu = "net.ipv4.route.min_pmtu", 552, 68 => INT,
+        "bytes: if a router wants less on a path, packets go in this size and may be fragmented on the way";
+    MtuExpires = "net.ipv4.route.mtu_expires", 600, 0 => INT,
+        "seconds that an IPv4 path's MTU is remembered";
+    Ip6MtuExpires = "net.ipv6.route.mtu_expires", 600, 0 => INT,
+        "seconds that an IPv6 path's MTU is remembered";
     IpNonlocalBind = "net.ipv4.ip_nonlocal_bind", 0, 0 => 1,
         "let sockets bind to addresses that are not ours";
     IcmpEchoIgnoreAll = "net.ipv4.icmp_echo_ignore_all", 0, 0 => 1, "answer no ICMP echo";
@@ -98,6 +106,10 @@ knobs! {
     RmemDefault = "net.core.rmem_default", 212_992, 2_304 => INT,
         "bytes a socket's receive queue may charge";
     RmemMax = "net.core.rmem_max", 212_992, 2_304 => INT, "largest SO_RCVBUF a socket may ask for";
+    UdpMem = "net.ipv4.udp_mem", triple([5_544, 5_544, 6_336]), 0 => i64::MAX,
+        "pages of 4096 bytes that queues of all UDP sockets may hold: each gets more up to the first, those below udp_rmem_min up to the third; starts from what the packet pool has for sockets, and is never more";
+    UdpRmemMin = "net.ipv4.udp_rmem_min", 4_096, 1 => INT,
+        "bytes that a socket's queue may hold while all together hold more than udp_mem's first";
 }
 
 knobs! {
@@ -136,6 +148,31 @@ knobs! {
 /// Packs a port range into a knob's value.
 pub const fn port_range(first: u16, last: u16) -> i64 {
     ((first as i64) << 16) | last as i64
+}
+
+/// Bits of each of three numbers in one value.
+const TRIPLE_BITS: u32 = 21;
+
+/// Packs three numbers below 2^21 into a knob's value; larger ones become the largest.
+const fn triple([a, b, c]: [u32; 3]) -> i64 {
+    const fn fit(number: u32) -> i64 {
+        let max = (1 << TRIPLE_BITS) - 1;
+        if number < max {
+            number as i64
+        } else {
+            max as i64
+        }
+    }
+    fit(a) << (2 * TRIPLE_BITS) | fit(b) << TRIPLE_BITS | fit(c)
+}
+
+const fn unpack_triple(value: i64) -> [u32; 3] {
+    let mask = (1 << TRIPLE_BITS) - 1;
+    [
+        (value >> (2 * TRIPLE_BITS) & mask) as u32,
+        (value >> TRIPLE_BITS & mask) as u32,
+        (value & mask) as u32,
+    ]
 }
 
 type Conf = [i64; CONF_KNOBS.len()];
@@ -201,6 +238,16 @@ impl Sysctls {
     /// The ephemeral ports, first and last.
     pub fn local_port_range(&self) -> (u16, u16) {
         unpack_ports(self.get(Knob::IpLocalPortRange))
+    }
+
+    /// `net.ipv4.udp_mem`: min, pressure and max, in pages.
+    pub(crate) fn udp_mem(&self) -> [u32; 3] {
+        unpack_triple(self.get(Knob::UdpMem))
+    }
+
+    /// Sets what `net.ipv4.udp_mem` starts from.
+    pub(crate) fn set_udp_mem(&mut self, pages: [u32; 3]) {
+        self.values[Knob::UdpMem as usize] = triple(pages);
     }
 
     /// What is written under `all`.
@@ -372,6 +419,13 @@ enum Place {
     Conf(Scope, ConfKnob),
 }
 
+/// How a value is written.
+enum Format {
+    Number,
+    PortRange,
+    Triple,
+}
+
 enum Scope {
     All,
     Default,
@@ -386,35 +440,63 @@ impl Place {
         }
     }
 
-    fn is_port_range(&self) -> bool {
-        matches!(self, Self::Stack(Knob::IpLocalPortRange))
+    fn format(&self) -> Format {
+        match self {
+            Self::Stack(Knob::IpLocalPortRange) => Format::PortRange,
+            Self::Stack(Knob::UdpMem) => Format::Triple,
+            _ => Format::Number,
+        }
     }
 
     fn parse(&self, text: &str) -> Option<i64> {
-        if self.is_port_range() {
-            let mut ports = text.split_whitespace().map(str::parse::<u16>);
-            let (first, last) = (ports.next()?.ok()?, ports.next()?.ok()?);
-            let is_range = first >= 1 && first <= last && ports.next().is_none();
-            return is_range.then(|| port_range(first, last));
+        match self.format() {
+            Format::PortRange => {
+                let mut ports = text.split_whitespace().map(str::parse::<u16>);
+                let (first, last) = (ports.next()?.ok()?, ports.next()?.ok()?);
+                let is_range = first >= 1 && first <= last && ports.next().is_none();
+                is_range.then(|| port_range(first, last))
+            }
+            Format::Triple => {
+                let words: Vec<&str> = text.split_whitespace().collect();
+                let [a, b, c] = <[&str; 3]>::try_from(words).ok()?;
+                let numbers = [a.parse().ok()?, b.parse().ok()?, c.parse().ok()?];
+                let fit = numbers.iter().all(|number| number >> TRIPLE_BITS == 0);
+                fit.then(|| triple(numbers))
+            }
+            Format::Number => {
+                let Definition { min, max, .. } = *self.definition();
+                text.trim()
+                    .parse()
+                    .ok()
+                    .filter(|value| (min..=max).contains(value))
+            }
         }
-        let Definition { min, max, .. } = *self.definition();
-        text.trim()
-            .parse()
-            .ok()
-            .filter(|value| (min..=max).contains(value))
     }
 
     fn print(&self, value: i64) -> String {
-        if self.is_port_range() {
-            let (first, last) = unpack_ports(value);
-            return format!("{first}\t{last}");
+        match self.format() {
+            Format::PortRange => {
+                let (first, last) = unpack_ports(value);
+                format!("{first}\t{last}")
+            }
+            Format::Triple => {
+                let [a, b, c] = unpack_triple(value);
+                format!("{a}\t{b}\t{c}")
+            }
+            Format::Number => value.to_string(),
         }
-        value.to_string()
     }
 
     fn expected(&self) -> String {
-        if self.is_port_range() {
-            return "two ports, the first not above the last (\"32768 60999\")".to_owned();
+        match self.format() {
+            Format::PortRange => {
+                return "two ports, the first not above the last (\"32768 60999\")".to_owned();
+            }
+            Format::Triple => {
+                return "three numbers of pages, each below 2097152 (\"5544 5544 6336\")"
+                    .to_owned();
+            }
+            Format::Number => {}
         }
         let Definition { min, max, .. } = *self.definition();
         let mut text = format!("a number from {min}");
@@ -521,6 +603,22 @@ mod tests {
         assert_eq!(sysctls.conf_max(1, ConfKnob::RpFilter), 2);
         sysctls.remove_interface(1);
         assert_eq!(sysctls.conf_max(1, ConfKnob::RpFilter), 0);
+    }
+
+    #[test]
+    fn udp_mem_is_three_numbers() {
+        let mut sysctls = Sysctls::default();
+        let name = "net.ipv4.udp_mem";
+        assert_eq!(sysctls.read(name).unwrap(), "5544\t5544\t6336");
+        for good in [[0, 0, 0], [1, 2, 2_097_151], [9, 8, 7]] {
+            let text = good.map(|number: u32| number.to_string()).join(" ");
+            sysctls.write(name, &text).unwrap();
+            assert_eq!(sysctls.udp_mem(), good);
+        }
+        for bad in ["1 2", "1 2 3 4", "1 2 2097152", "-1 2 3", "a b c"] {
+            assert!(sysctls.write(name, bad).is_err(), "{bad}");
+            assert_eq!(sysctls.udp_mem(), [9, 8, 7]);
+        }
     }
 
     #[test]

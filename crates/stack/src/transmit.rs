@@ -55,8 +55,12 @@ pub(crate) struct OutputRoute<'g, F: Family> {
     pub(crate) dst: F::Addr,
     /// Interface that it leaves by: the loopback for our own addresses.
     pub(crate) oif: u32,
-    /// Largest IP packet that goes in one piece.
+    /// Largest IP packet that goes in one piece, as far as is known.
     pub(crate) mtu: u32,
+    /// The same for the first link alone.
+    pub(crate) link_mtu: u32,
+    /// Nothing of the path's MTU is to be discovered: routers may fragment.
+    pub(crate) mtu_locked: bool,
     pub(crate) kind: RouteKind,
     /// Members of the group on this host get a copy (`IP_MULTICAST_LOOP`).
     pub(crate) loops: bool,
@@ -111,6 +115,8 @@ pub(crate) fn route_output<'g, F: Family>(
             dst,
             oif,
             mtu,
+            link_mtu: mtu,
+            mtu_locked: false,
             kind: next_hop.kind,
             loops: false,
             next_hop: Some(next_hop),
@@ -124,11 +130,15 @@ pub(crate) fn route_output<'g, F: Family>(
         Some(src) => src,
         None => select_source::<F>(cx, interface, next_hop.gateway.unwrap_or(dst))?,
     };
+    let link_mtu = forward::path_mtu(next_hop, interface);
+    let learnt = cx.stack.path_mtus.get(dst.into(), cx.now);
     Ok(OutputRoute {
         src,
         dst,
         oif: next_hop.oif,
-        mtu: forward::path_mtu(next_hop, interface),
+        mtu: learnt.map_or(link_mtu, |path| path.mtu.min(link_mtu)),
+        link_mtu,
+        mtu_locked: learnt.is_some_and(|path| path.locked),
         kind: next_hop.kind,
         loops: false,
         next_hop: Some(next_hop),
@@ -336,6 +346,8 @@ fn on_link<'g, F: Family>(
         dst,
         oif,
         mtu: interface.mtu,
+        link_mtu: interface.mtu,
+        mtu_locked: false,
         kind,
         loops: false,
         next_hop: None,

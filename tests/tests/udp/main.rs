@@ -3,10 +3,15 @@
 //! Where nothing else is said, early demux on and off must come out the same, and so must both
 //! families.
 
+mod checksums;
 mod early;
 mod errors;
+mod groups;
 mod lookup;
+mod memory;
+mod messages;
 mod moving;
+mod path_mtu;
 mod receive;
 mod send;
 
@@ -14,7 +19,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use forebay_stack::packet::IpVersion;
 use forebay_stack::socket::SocketId;
-use forebay_stack::udp::Received;
+use forebay_stack::udp::{Received, RecvSlot};
 use forebay_tests::{Rig, V4, V6, packets};
 
 /// Both families' own address and peer on tun0.

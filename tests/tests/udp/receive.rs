@@ -127,18 +127,18 @@ fn the_budget_counts_buffers_but_one_datagram_always_fits() {
             assert_eq!(rig.stack.udp_set_rcvbuf(id, u32::MAX), Ok(2 * 212_992));
             rig.stack.udp_set_rcvbuf(id, 1).expect("open");
             for round in 1..4_u32 {
-                // A buffer has 2,112 bytes: two are over the limit, and then it is too late.
+                // A buffer has 2,112 bytes: two are over the limit.
                 for size in [1, 1000] {
                     for _ in 0..200 {
                         datagram(&mut rig, peer, own, (1000, 53), &vec![7; size]);
                     }
-                    assert_eq!(drain(&rig, id).len(), 2);
+                    assert_eq!(drain(&rig, id).len(), 1);
                 }
                 datagram(&mut rig, peer, own, (1000, 53), &[7; 20_000]);
                 datagram(&mut rig, peer, own, (1000, 53), b"full");
                 assert_eq!(drain(&rig, id), [vec![7; 20_000]]);
                 let info = rig.stack.udp_info(id).expect("open");
-                assert_eq!((info.drops, info.recv_q), (round * (198 + 198 + 1), 0));
+                assert_eq!((info.drops, info.recv_q), (round * (199 + 199 + 1), 0));
             }
             rig.stack.udp_close(id).expect("open");
         }
@@ -156,7 +156,7 @@ fn the_budget_counts_buffers_but_one_datagram_always_fits() {
         ] {
             assert_eq!(
                 [errors, rcvbuf, csum].map(|counter| rig.count(counter)),
-                [1191, 1191, 0]
+                [1197, 1197, 0]
             );
         }
         assert_eq!(rig.stack.socket_memory(), 0);
@@ -174,9 +174,11 @@ fn all_sockets_together_leave_the_reserve_alone() {
             datagram(&mut rig, peer, own, (1000, port), b"unread");
         }
     }
-    // 8,192 buffers less a reserve of 2,048.
-    assert_eq!(rig.stack.socket_memory(), 6_144 * 2_112);
-    assert!(rig.buffers_in_use() <= 6_144 + 64);
+    // Of 8,192 buffers less a reserve of 2,048, seven eighths: 53 sockets have all that they may,
+    // one has 76 buffers, and the others two, which are more than udp_rmem_min.
+    let held = 5_376 + 26 * 2;
+    assert_eq!(rig.stack.socket_memory(), held * 2_112);
+    assert!(rig.buffers_in_use() <= held + 64);
     let kept: usize = ids
         .iter()
         .map(|id| rig.stack.udp_info(*id).expect("open").recv_q as usize)
@@ -190,7 +192,7 @@ fn all_sockets_together_leave_the_reserve_alone() {
     for id in ids {
         rig.stack.udp_close(id).expect("open");
     }
-    assert_eq!(rig.dropped(DropReason::SocketClosed), 6_144);
+    assert_eq!(rig.dropped(DropReason::SocketClosed), held as u64);
     assert_eq!(rig.stack.socket_memory(), 0);
     assert_eq!(rig.buffers_in_use(), 0);
 }

@@ -350,6 +350,9 @@ pub(crate) struct Path {
     pub(crate) src: Option<IpAddr>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) mtu: Option<u32>,
+    /// Seconds until a path's MTU is forgotten, which a router has told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) expires: Option<u64>,
 }
 
 /// A rule as it is listed.

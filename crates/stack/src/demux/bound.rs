@@ -85,12 +85,13 @@ impl Bound {
 
     /// The socket that takes a datagram to `addr` and `port` from anybody: the best of the most
     /// specific row that has any. `score` says how well a socket fits, or that it does not; of
-    /// equals, the last one bound wins.
+    /// equals, the last one bound wins, or of a group the one that `choose` picks from so many.
     pub(crate) fn find(
         &self,
         addr: IpAddr,
         port: u16,
         mut score: impl FnMut(&Listener) -> Option<u32>,
+        choose: impl Fn(usize) -> usize,
     ) -> Option<SocketId> {
         let places = [
             Place { addr, port },
@@ -101,12 +102,15 @@ impl Bound {
         ];
         places
             .iter()
-            .find_map(|place| self.best(place, &mut score))
+            .find_map(|place| {
+                let rows = self.rows(place);
+                row::best(rows.get(place)?.listeners(), &mut score, &choose)
+            })
             .or_else(|| {
                 if self.any_len.load(Ordering::Acquire) == 0 {
                     return None;
                 }
-                best(lock(&self.any).iter().rev(), &mut score)
+                row::best(&lock(&self.any), &mut score, &choose)
             })
     }
 
@@ -121,7 +125,7 @@ impl Bound {
             },
         ] {
             if let Some(row) = self.rows(&place).get(&place) {
-                row.listeners().for_each(&mut f);
+                row.listeners().iter().rev().for_each(&mut f);
             }
         }
     }
@@ -158,6 +162,7 @@ impl Bound {
         let ports = u32::from(last).saturating_sub(u32::from(first)) + 1;
         let alone = Class {
             share: false,
+            group: false,
             ..binding.class
         };
         for step in 0..ports {
@@ -248,14 +253,6 @@ impl Bound {
         })
     }
 
-    fn best(
-        &self,
-        place: &Place,
-        score: &mut impl FnMut(&Listener) -> Option<u32>,
-    ) -> Option<SocketId> {
-        best(self.rows(place).get(place)?.listeners(), score)
-    }
-
     fn rows(&self, place: &Place) -> MutexGuard<'_, Rows> {
         use core::hash::BuildHasher as _;
         // Other bits than those that choose the place in the shard's own table.
@@ -334,22 +331,6 @@ pub(super) fn wildcard(addr: IpAddr) -> IpAddr {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     }
-}
-
-fn best<'a>(
-    listeners: impl Iterator<Item = &'a Listener>,
-    score: &mut impl FnMut(&Listener) -> Option<u32>,
-) -> Option<SocketId> {
-    let mut best = None;
-    for listener in listeners {
-        let Some(score) = score(listener) else {
-            continue;
-        };
-        if best.is_none_or(|(highest, _)| score > highest) {
-            best = Some((score, listener.id));
-        }
-    }
-    best.map(|(_, id)| id)
 }
 
 #[cfg(test)]

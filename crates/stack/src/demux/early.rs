@@ -10,59 +10,167 @@ use core::sync::atomic::Ordering;
 use super::flow::Flow;
 use crate::core::Context;
 use crate::counters::Counter;
-use crate::family::Family;
+use crate::family::{Family, V4, V6};
 use crate::fib::RpFilter;
-use crate::packet::{Packet, Verdict};
+use crate::packet::{IpVersion, Packet, Verdict};
+use crate::receive::MAX_BATCH;
 use crate::socket::{Mode, SocketId};
+use crate::udp::Taker;
 
-/// Fetches what [`look`] will read.
-#[inline]
-pub(crate) fn prefetch<F: Family>(cx: &mut Context<'_>, packet: &mut Packet) {
-    let demux = &cx.stack.demux;
-    demux
-        .established
-        .prefetch(Flow::of_packet::<F>(packet).hash(demux.key));
+/// So many connected sockets don't fit the caches that are near: three lines each.
+const MANY: usize = 1_024;
+
+/// The looks of one batch at packets of one interface.
+///
+/// A flow sends its packets in runs: of each run, one is looked up. What is published meanwhile may
+/// come too late for the batch.
+pub(crate) struct Looks {
+    hashes: [u64; MAX_BATCH],
+    last: Option<(Flow, Option<Found>)>,
 }
 
-/// Looks for the packet's socket, and with it for its route.
-///
-/// For packets to addresses of our own whose ports are known, and only those: a fragment is looked
-/// up when it is whole, transit never.
-pub(crate) fn look<F: Family>(cx: &mut Context<'_>, packet: &mut Packet) {
-    let demux = &cx.stack.demux;
-    let flow = Flow::of_packet::<F>(packet);
-    let Some(hit) = demux.find_connected(&flow, flow.hash(demux.key), packet.iif) else {
-        return;
-    };
-    packet.socket = Some(hit.id);
-    if let Some(slot) = demux.sockets.slot(hit.id.slot) {
-        slot.prefetch();
+/// What the last look found.
+#[derive(Debug, Clone, Copy)]
+struct Found {
+    id: SocketId,
+    /// The packet's route is the socket's.
+    is_routed: bool,
+}
+
+impl Looks {
+    pub(crate) fn new() -> Self {
+        Self {
+            hashes: [0; MAX_BATCH],
+            last: None,
+        }
     }
-    let is_known = |stamp| hit.keys.input_route.load(Ordering::Relaxed) == stamp;
-    if input_route::<F>(cx, packet.iif).is_some_and(is_known) {
-        packet.verdict = Verdict::Deliver;
-        cx.core.count(Counter::ForebayEarlyDemuxHits);
-    } else {
-        cx.core.count(Counter::ForebayEarlyDemuxStale);
+
+    /// Fetches the lines of the table that the batch's packets lead to.
+    ///
+    /// Where so many sockets are open that their lines are out of reach, too, it goes on to those.
+    pub(crate) fn prefetch<'p>(
+        &mut self,
+        cx: &Context<'_>,
+        packets: impl Iterator<Item = &'p Packet>,
+    ) {
+        let demux = &cx.stack.demux;
+        let mut last = None;
+        let mut count = 0;
+        for (packet, place) in packets.zip(&mut self.hashes) {
+            let flow = flow_of(packet);
+            *place = match last {
+                Some((same, hash)) if same == flow => hash,
+                _ => {
+                    let hash = flow.hash(demux.key);
+                    demux.established.prefetch(hash);
+                    hash
+                }
+            };
+            last = Some((flow, *place));
+            count += 1;
+        }
+        if demux.established.len() >= MANY {
+            for hash in self.hashes.iter().take(count) {
+                demux.prefetch_connected(*hash);
+            }
+        }
+    }
+
+    /// Looks for the sockets of the same packets, and with them for their routes.
+    ///
+    /// For packets to addresses of our own whose ports are known, and only those: a fragment is
+    /// looked up when it is whole, transit never.
+    pub(crate) fn look<'p>(
+        &mut self,
+        cx: &Context<'_>,
+        packets: impl Iterator<Item = &'p mut Packet>,
+    ) {
+        let mut routes = None;
+        for (packet, hash) in packets.zip(self.hashes) {
+            let flow = flow_of(packet);
+            let found = match self.last {
+                Some((same, found)) if same == flow => found,
+                _ => {
+                    let routes = routes.get_or_insert_with(|| InputRoutes::new(cx, packet.iif));
+                    find(cx, routes, &flow, hash, packet)
+                }
+            };
+            self.last = Some((flow, found));
+            let Some(Found { id, is_routed }) = found else {
+                continue;
+            };
+            packet.socket = Some(id);
+            if is_routed {
+                packet.verdict = Verdict::Deliver;
+                cx.core.count(Counter::ForebayEarlyDemuxHits);
+            } else {
+                cx.core.count(Counter::ForebayEarlyDemuxStale);
+            }
+        }
+    }
+}
+
+/// What [`input_route`] says of a batch: all of it came in by one interface.
+struct InputRoutes {
+    v4: Option<u64>,
+    v6: Option<u64>,
+}
+
+impl InputRoutes {
+    fn new(cx: &Context<'_>, iif: u32) -> Self {
+        Self {
+            v4: input_route::<V4>(cx, iif),
+            v6: input_route::<V6>(cx, iif),
+        }
+    }
+}
+
+fn find(
+    cx: &Context<'_>,
+    routes: &InputRoutes,
+    flow: &Flow,
+    hash: u64,
+    packet: &Packet,
+) -> Option<Found> {
+    let demux = &cx.stack.demux;
+    let hit = demux.find_connected(flow, hash, packet.iif)?;
+    if let Some(slot) = demux.sockets.slot(hit.id.slot) {
+        slot.queue.prefetch();
+    }
+    let route = match packet.version {
+        IpVersion::V4 => routes.v4,
+        IpVersion::V6 => routes.v6,
+    };
+    let known = hit.keys.input_route.load(Ordering::Relaxed);
+    Some(Found {
+        id: hit.id,
+        is_routed: route == Some(known),
+    })
+}
+
+fn flow_of(packet: &Packet) -> Flow {
+    match packet.version {
+        IpVersion::V4 => Flow::of_packet::<V4>(packet),
+        IpVersion::V6 => Flow::of_packet::<V6>(packet),
     }
 }
 
 /// Remembers on the socket that a packet of the flow was delivered by the routes of this batch.
-pub(crate) fn remember_route<F: Family>(cx: &Context<'_>, id: SocketId, flow: &Flow, iif: u32) {
+pub(crate) fn remember_route<F: Family>(
+    cx: &Context<'_>,
+    taker: &Taker<'_>,
+    flow: &Flow,
+    iif: u32,
+) {
+    if taker.status.mode != Mode::Connected {
+        return;
+    }
     let Some(stamp) = input_route::<F>(cx, iif) else {
         return;
     };
-    let demux = &cx.stack.demux;
-    let Some(slot) = demux.sockets.get(id) else {
-        return;
-    };
-    let status = slot.status();
-    if status.mode != Mode::Connected {
-        return;
-    }
     // Under our guard the words of a set do not change, so the stamp goes to the right flow; should
     // the socket be leaving it, nobody reads the stamp any more.
-    let keys = slot.key_set(status.keys);
+    let keys = taker.slot.key_set(taker.status.keys);
     if keys.is(flow, iif) && keys.input_route.load(Ordering::Relaxed) != stamp {
         keys.input_route.store(stamp, Ordering::Relaxed);
     }

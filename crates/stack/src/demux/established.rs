@@ -74,7 +74,6 @@ impl Established {
     }
 
     /// Entries in the table.
-    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.entries.load(Ordering::Relaxed)
     }
@@ -85,6 +84,13 @@ impl Established {
         if let Some(line) = self.lines.get(bucket_of(hash, self.buckets())) {
             prefetch_read(line);
         }
+    }
+
+    /// The word of the first entry that may belong to `hash`, to fetch what it leads to.
+    #[inline]
+    pub(crate) fn hint(&self, hash: u64) -> Option<u32> {
+        let line = self.lines.get(bucket_of(hash, self.buckets()))?;
+        line.candidates(tag(hash)).next()
     }
 
     /// Calls `matches` with the word of each entry that may belong to `hash`, until it returns

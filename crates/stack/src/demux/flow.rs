@@ -133,8 +133,9 @@ impl KeySet {
 
     #[inline]
     pub(crate) fn flow(&self) -> Flow {
-        let load =
-            |words: &[AtomicU64; 2]| words.each_ref().map(|word| word.load(Ordering::Relaxed));
+        let load = |[low, high]: &[AtomicU64; 2]| {
+            [low.load(Ordering::Relaxed), high.load(Ordering::Relaxed)]
+        };
         Flow {
             local: load(&self.local),
             remote: load(&self.remote),

@@ -30,6 +30,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::MutexGuard;
 
 use forebay_sync::cache_line::CacheLine;
+use forebay_sync::prefetch::prefetch_read;
 use forebay_sync::rcu::Domain;
 use forebay_sync::static_key::StaticKey;
 
@@ -40,8 +41,8 @@ use self::row::{Class, Listener};
 use crate::family::{V4, V6};
 use crate::packet::{IpVersion, Packet};
 use crate::siphash::Key;
-use crate::socket::{Control, Mode, Slot, SocketError, SocketId, Sockets, Status, lock};
-use crate::udp::queue::{Refusal, SocketMemory};
+use crate::socket::{Control, Mode, Slot, SocketError, SocketId, Sockets, Status};
+use crate::udp::memory::SocketMemory;
 use crate::wire::protocol;
 
 /// Everything that sockets share.
@@ -126,9 +127,8 @@ impl Demux {
             if let Some(hit) = self.find_connected(flow, hash, iif) {
                 return Some(hit.id);
             }
-            let found = self.bound.find(local.0, local.1, |listener| {
-                self.score(listener, local.0, flow, iif)
-            });
+            let score = |listener: &Listener| self.score(listener, local.0, flow, iif);
+            let found = self.bound.find(local.0, local.1, score, scale(hash));
             let now = self.moves.load(Ordering::Acquire);
             if now == moves {
                 return found;
@@ -190,6 +190,18 @@ impl Demux {
         first.or(second)
     }
 
+    /// Fetches the lines that finding the hash's socket, and delivering to it, will touch.
+    #[inline]
+    fn prefetch_connected(&self, hash: u64) {
+        let Some((index, which)) = self.established.hint(hash).map(unpack_word) else {
+            return;
+        };
+        if let Some(slot) = self.sockets.slot(index) {
+            prefetch_read(slot.key_set(which));
+            slot.queue.prefetch();
+        }
+    }
+
     /// How well a socket fits, as Linux's `compute_score`: one bound to the interface goes before
     /// one that is not, an IPv4 socket before an IPv6 one.
     fn score(&self, listener: &Listener, local: IpAddr, flow: &Flow, iif: u32) -> Option<u32> {
@@ -198,27 +210,9 @@ impl Demux {
             return None;
         }
         let slot = self.sockets.slot(listener.id.slot)?;
-        if !slot.takes(listener.id, flow, iif) {
-            return None;
-        }
+        slot.takes(listener.id, flow, iif)?;
         let same_family = listener.inet6 == local.is_ipv6();
         Some(u32::from(device != 0) * 4 + u32::from(same_family))
-    }
-
-    /// Puts a datagram into a socket's queue, if the socket still takes the flow's.
-    pub(crate) fn deliver(
-        &self,
-        id: SocketId,
-        flow: &Flow,
-        packet: Packet,
-    ) -> Result<(), (Packet, Refusal)> {
-        let Some(slot) = self.sockets.slot(id.slot) else {
-            return Err((packet, Refusal::Moved));
-        };
-        let iif = packet.iif;
-        let is_right = || slot.takes(id, flow, iif);
-        slot.queue
-            .push(packet, &slot.head.memory, &self.memory, is_right)
     }
 
     /// Tells the socket that is connected so of an error.
@@ -235,7 +229,7 @@ impl Demux {
     /// The socket's slot with its control lock, unless the socket is closed.
     pub(crate) fn control(&self, id: SocketId) -> Option<(&Slot, MutexGuard<'_, Control>)> {
         let slot = self.sockets.get(id)?;
-        let control = lock(&slot.head.control);
+        let control = slot.control();
         // Again, for it may have been closed while we waited.
         slot.status_of(id)?;
         Some((slot, control))
@@ -284,7 +278,7 @@ impl Demux {
                 self.bound.add(binding, id, false);
             }
         }
-        control.share = binding.class.share;
+        control.class = binding.class;
         Ok(())
     }
 
@@ -323,8 +317,7 @@ impl Demux {
         self.leave(id, slot, status.keys, &from);
 
         control.retired = Some(self.domain.ticket());
-        control.device = to.binding.class.device;
-        control.share = to.binding.class.share;
+        control.class = to.binding.class;
     }
 
     /// Takes an address from a socket.
@@ -372,9 +365,9 @@ impl Demux {
         let (addr, port) = keys.local();
         let class = Class {
             device: keys.device(),
-            share: control.share,
+            ..control.class
         };
-        let binding = Binding::new(addr, port, class, &slot.head.options);
+        let binding = Binding::new(addr, port, class, &slot.options());
         Some(Seat {
             binding,
             peer: is_connected.then(|| keys.remote()),
@@ -440,6 +433,11 @@ impl Seat {
         let nobody = (bound::wildcard(self.binding.addr), 0);
         Flow::new(protocol::UDP, local, self.peer.unwrap_or(nobody))
     }
+}
+
+/// A flow's place among so many, each alike likely (Linux's `reciprocal_scale`).
+fn scale(hash: u64) -> impl Fn(usize) -> usize {
+    move |count| ((u128::from(hash) * count as u128) >> 64) as usize
 }
 
 /// A word of the established table: slot, a bit for TCP's time-wait, key set.

@@ -3,12 +3,14 @@
 use crate::socket::SocketId;
 
 /// What decides whether two sockets can have one address and port.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Class {
     /// The interface that the socket is bound to, or 0.
     pub(crate) device: u32,
-    /// `SO_REUSEADDR`.
+    /// `SO_REUSEADDR`: beside others that say so.
     pub(crate) share: bool,
+    /// `SO_REUSEPORT`: in a group with others that say so.
+    pub(crate) group: bool,
 }
 
 impl Class {
@@ -16,7 +18,7 @@ impl Class {
     /// leads here, when the addresses overlap.
     pub(crate) fn conflicts(self, other: Self) -> bool {
         let same_device = self.device == 0 || other.device == 0 || self.device == other.device;
-        same_device && !(self.share && other.share)
+        same_device && !(self.share && other.share) && !(self.group && other.group)
     }
 }
 
@@ -27,6 +29,13 @@ pub(crate) struct Listener {
     pub(crate) class: Class,
     /// An `AF_INET6` socket, also where it takes IPv4.
     pub(crate) inet6: bool,
+}
+
+impl Listener {
+    /// Whether the other stands for the same: a member of the same `SO_REUSEPORT` group.
+    fn is_grouped_with(&self, other: &Self) -> bool {
+        self.class.group && (self.class, self.inet6) == (other.class, other.inet6)
+    }
 }
 
 /// The occupants. Mostly there is one, which costs no memory of its own.
@@ -100,18 +109,53 @@ impl Row {
         }
     }
 
-    /// Those that take datagrams from anybody, the last one bound first.
-    pub(super) fn listeners(&self) -> impl Iterator<Item = &Listener> {
-        let listeners = match self {
+    /// Those that take datagrams from anybody, in the order in which they were bound.
+    pub(super) fn listeners(&self) -> &[Listener] {
+        match self {
             Self::One(Occupant {
                 listener,
                 connected: false,
             }) => core::slice::from_ref(listener),
             Self::One(_) => &[],
             Self::Many(group) => &group.listeners[..],
-        };
-        listeners.iter().rev()
+        }
     }
+}
+
+/// The listener with the highest score: of equals, the last one bound; of a group, the member that
+/// `choose` picks from so many, or the next that has a score.
+pub(super) fn best(
+    listeners: &[Listener],
+    mut score: impl FnMut(&Listener) -> Option<u32>,
+    choose: impl FnOnce(usize) -> usize,
+) -> Option<SocketId> {
+    let mut best: Option<(u32, &Listener)> = None;
+    for listener in listeners.iter().rev() {
+        // Members of a group score alike, and a group may be large.
+        if best.is_some_and(|(_, found)| found.is_grouped_with(listener)) {
+            continue;
+        }
+        if let Some(score) = score(listener)
+            && best.is_none_or(|(highest, _)| score > highest)
+        {
+            best = Some((score, listener));
+        }
+    }
+    let (_, found) = best?;
+    let members = || {
+        listeners
+            .iter()
+            .filter(|other| found.is_grouped_with(other))
+    };
+    let count = members().count();
+    if count < 2 {
+        return Some(found.id);
+    }
+    let from_chosen = members().cycle().skip(choose(count)).take(count);
+    let member = from_chosen
+        .into_iter()
+        .find(|member| score(member).is_some());
+    member.map(|member| member.id)
 }
 
 impl Group {

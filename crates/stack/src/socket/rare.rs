@@ -128,7 +128,7 @@ impl Rares {
     }
 
     pub(super) fn of(&self, slot: &Slot) -> Option<&Rare> {
-        let nth = slot.head.rare.0.load(Ordering::Acquire);
+        let nth = slot.rear.rare.0.load(Ordering::Acquire);
         self.rares.get(nth.checked_sub(1)?)
     }
 
@@ -141,7 +141,7 @@ impl Rares {
         let index = self.rares.len();
         let nth = index.checked_add(1)?;
         self.rares.grow_to(nth, || Rare::new(&self.domain));
-        slot.head.rare.0.store(nth, Ordering::Release);
+        slot.rear.rare.0.store(nth, Ordering::Release);
         self.rares.get(index)
     }
 }

@@ -1,14 +1,14 @@
 //! Socket filters: programs that decide which datagrams get into a socket's queue, and how much of
 //! them.
 
-use super::queue::Refusal;
 use super::socket::NotOpen;
+use super::{burst, checksum};
 use crate::core::Context;
-use crate::demux::flow::Flow;
+use crate::drop::DropReason;
 use crate::filter::{Instruction, Program, ProgramError, Subject};
-use crate::packet::Packet;
+use crate::packet::{ChecksumState, Packet};
 use crate::segment;
-use crate::socket::{Flag, Slot, SocketId};
+use crate::socket::{Flag, Slot, SocketId, Status};
 use crate::stack::Stack;
 use crate::wire::UdpHeader;
 
@@ -52,7 +52,7 @@ impl Stack {
         let sockets = self.demux.sockets();
         let rare = sockets.make_rare(slot).ok_or(FilterError::TooMany)?;
         rare.filter.publish(Some(program));
-        slot.head.options.set(Flag::Filter, true);
+        slot.options().set(Flag::Filter, true);
         Ok(())
     }
 
@@ -64,7 +64,7 @@ impl Stack {
     pub fn udp_detach_filter(&self, id: SocketId) -> Result<(), FilterError> {
         let (slot, _control) = self.demux.control(id).ok_or(NotOpen)?;
         check_unlocked(slot)?;
-        if !slot.head.options.has(Flag::Filter) {
+        if !slot.options().has(Flag::Filter) {
             return Err(FilterError::NotAttached);
         }
         self.discard_filter(slot);
@@ -79,16 +79,16 @@ impl Stack {
     /// [`NotOpen`].
     pub fn udp_lock_filter(&self, id: SocketId) -> Result<(), NotOpen> {
         let (slot, _control) = self.demux.control(id).ok_or(NotOpen)?;
-        slot.head.options.set(Flag::LockFilter, true);
+        slot.options().set(Flag::LockFilter, true);
         Ok(())
     }
 
     /// Frees a slot's program. The caller holds the control lock.
     pub(super) fn discard_filter(&self, slot: &Slot) {
-        if !slot.head.options.has(Flag::Filter) {
+        if !slot.options().has(Flag::Filter) {
             return;
         }
-        slot.head.options.set(Flag::Filter, false);
+        slot.options().set(Flag::Filter, false);
         if let Some(rare) = self.demux.sockets().rare(slot) {
             rare.filter.publish(None);
         }
@@ -96,69 +96,75 @@ impl Stack {
 }
 
 fn check_unlocked(slot: &Slot) -> Result<(), FilterError> {
-    match slot.head.options.has(Flag::LockFilter) {
+    match slot.options().has(Flag::LockFilter) {
         true => Err(FilterError::Locked),
         false => Ok(()),
     }
 }
 
-/// Puts a datagram into a socket's queue: as much of it as the socket's filter keeps.
-#[inline]
-pub(super) fn deliver(
+/// Puts a datagram into a socket's queue, as much of it as the socket's program keeps, if the socket
+/// is still in this state.
+///
+/// # Errors
+///
+/// The datagram, whole, if the socket has moved.
+pub(super) fn enqueue(
     cx: &mut Context<'_>,
-    id: SocketId,
-    flow: &Flow,
-    packet: Packet,
-) -> Result<(), (Packet, Refusal)> {
-    let demux = &cx.stack.demux;
-    match demux.sockets().slot(id.slot) {
-        Some(slot) if slot.head.options.has(Flag::Filter) => {
-            deliver_filtered(cx, id, slot, flow, packet)
+    slot: &Slot,
+    status: Status,
+    mut packet: Packet,
+) -> Result<(), Packet> {
+    if !slot.options().has(Flag::Filter) {
+        return burst::enqueue(cx, slot, status, packet);
+    }
+    match judge(cx, slot, &mut packet) {
+        Ok(None) => burst::enqueue(cx, slot, status, packet),
+        // Should the socket have moved meanwhile, the next one gets the datagram in full length.
+        Ok(Some(part)) => match burst::enqueue(cx, slot, status, part) {
+            Ok(()) => {
+                cx.core.consume(packet);
+                Ok(())
+            }
+            Err(part) => {
+                cx.core.consume(part);
+                Err(packet)
+            }
+        },
+        Err(reason) => {
+            slot.add_drops(1);
+            cx.drop(packet, reason);
+            Ok(())
         }
-        _ => demux.deliver(id, flow, packet),
     }
 }
 
-fn deliver_filtered(
+/// What the socket's program keeps of a datagram: all of it, or a copy of its front, which also
+/// takes no more room in the queue than it needs.
+fn judge(
     cx: &mut Context<'_>,
-    id: SocketId,
     slot: &Slot,
-    flow: &Flow,
-    packet: Packet,
-) -> Result<(), (Packet, Refusal)> {
-    let demux = &cx.stack.demux;
-    // The program of a socket that the datagram is not for must not decide about it. Our guard keeps
-    // the slot this socket's.
-    if !slot.takes(id, flow, packet.iif) {
-        return Err((packet, Refusal::Moved));
+    packet: &mut Packet,
+) -> Result<Option<Packet>, DropReason> {
+    // Of what is cut nobody could tell any more whether it was right.
+    if !checksum::is_good(packet) {
+        return Err(DropReason::UdpCsum);
     }
-    let Some(kept) = kept(cx, slot, &packet) else {
-        return demux.deliver(id, flow, packet);
+    if packet.checksum == ChecksumState::None {
+        packet.checksum = ChecksumState::Verified;
+    }
+    let Some(kept) = kept(cx, slot, packet) else {
+        return Ok(None);
     };
     if kept == 0 {
-        slot.head.memory.count_drop();
-        return Err((packet, Refusal::Filtered));
+        return Err(DropReason::SocketFilter);
     }
     // The header stays, whatever the program says (Linux's `sk_filter_trim_cap`).
     let len = usize::from(packet.l4_offset) + kept.max(UdpHeader::LEN);
     if len >= packet.total_len() {
-        return demux.deliver(id, flow, packet);
+        return Ok(None);
     }
-    // If the socket has moved meanwhile, the next one gets the datagram in full length. So what is
-    // kept is a copy, which also takes no more room in the queue than it needs.
-    let Some(copy) = segment::copy_part(cx, &packet, &[], 0, len) else {
-        return Err((packet, Refusal::NoMemory));
-    };
-    match demux.deliver(id, flow, copy) {
-        Ok(()) => {
-            cx.core.consume(packet);
-            Ok(())
-        }
-        Err((copy, refusal)) => {
-            cx.core.consume(copy);
-            Err((packet, refusal))
-        }
-    }
+    let part = segment::copy_part(cx, packet, &[], 0, len);
+    part.map(Some).ok_or(DropReason::ProtoMem)
 }
 
 /// How many bytes the socket's program keeps, from the UDP header on; `None` if the socket has none

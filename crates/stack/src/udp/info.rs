@@ -37,7 +37,7 @@ pub struct SocketInfo {
     pub recv_q: u32,
     /// Bytes that the queue may hold.
     pub rcvbuf: u32,
-    /// Datagrams that found no room in it.
+    /// Datagrams that it did not keep: no room, or a checksum found wrong when they were read.
     pub drops: u32,
 }
 
@@ -68,16 +68,16 @@ impl Stack {
     /// [`NotOpen`].
     pub fn udp_info(&self, id: SocketId) -> Result<SocketInfo, NotOpen> {
         let (slot, control) = self.demux.control(id).ok_or(NotOpen)?;
-        let inet6 = slot.head.options.has(Flag::Inet6);
+        let inet6 = slot.options().has(Flag::Inet6);
         let seat = self.demux.seat(slot, &control);
         let (local, peer, device) = match seat {
             Some(Seat { binding, peer }) => {
                 ((binding.addr, binding.port), peer, binding.class.device)
             }
-            None => ((every_address(slot), 0), None, control.device),
+            None => ((every_address(slot), 0), None, control.class.device),
         };
         let shown = |(addr, port)| present(addr, port, inet6, device);
-        let memory = &slot.head.memory;
+        let memory = slot.queue.memory();
         Ok(SocketInfo {
             id,
             state: match peer {
@@ -87,11 +87,11 @@ impl Stack {
             local: shown(local),
             peer: peer.map(shown),
             device: (device != 0).then_some(device),
-            v6only: slot.head.options.has(Flag::V6Only),
-            transparent: slot.head.options.has(Flag::Transparent),
-            recv_q: memory.alloc(),
-            rcvbuf: memory.limit(),
-            drops: memory.drops(),
+            v6only: slot.options().has(Flag::V6Only),
+            transparent: slot.options().has(Flag::Transparent),
+            recv_q: memory.used,
+            rcvbuf: memory.limit,
+            drops: slot.drops(),
         })
     }
 

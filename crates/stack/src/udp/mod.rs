@@ -1,8 +1,12 @@
 //! UDP (RFC 768): sockets, what comes in, what goes out.
 
+mod burst;
+mod checksum;
+mod datagram;
 mod error;
 mod filter;
 mod info;
+pub(crate) mod memory;
 mod multicast;
 mod options;
 pub(crate) mod queue;
@@ -11,12 +15,16 @@ mod recv;
 mod send;
 mod socket;
 
-pub(crate) use error::receive_error;
+pub use crate::ip::path_mtu::PathMtu;
+pub(crate) use burst::{Burst, Taker, flush};
+pub use datagram::Datagram;
+pub use error::{ErrorOrigin, ErrorReport};
+pub(crate) use error::{ErrorQueue, IcmpReport, receive_error};
 pub use filter::FilterError;
 pub use info::{SocketInfo, SocketState};
 pub use multicast::{MembershipError, MulticastOption, SourceChange};
-pub use options::OptionError;
+pub use options::{MtuDiscover, OptionError};
 pub(crate) use receive::receive;
-pub use recv::{Received, RecvError};
-pub use send::UdpSendError;
+pub use recv::{Received, RecvError, RecvSlot};
+pub use send::{Message, UdpSendError};
 pub use socket::{BindError, ConnectError, NotOpen, TooManySockets};

@@ -268,7 +268,7 @@ impl<'a> Change<'a> {
         ifindex: u32,
     ) -> Result<Self, MembershipError> {
         let group = group.to_canonical();
-        if group.is_ipv6() && !slot.head.options.has(Flag::Inet6) {
+        if group.is_ipv6() && !slot.options().has(Flag::Inet6) {
             return Err(MembershipError::FamilyNotSupported);
         }
         let (max_memberships, max_sources) = stack.with_context(Instant::ZERO, |cx| match group {

@@ -2,141 +2,60 @@
 //!
 //! Two queues with a lock each: cores put datagrams into the producers', and a reader whose own is
 //! empty takes over all that waits there at once. So reader and cores meet once for many datagrams.
+//!
+//! The charge (Linux's `sk_rmem_alloc`) lies beside the producers' queue, under its lock: whoever
+//! adds to it or takes from it has the lock anyway. A reader gives back what it has read when it
+//! comes for more, when nothing is left, and when it owes a quarter of the limit (Linux's
+//! `udp_rmem_release` and its forward deficit).
 
 use core::fmt;
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use core::task::Waker;
 use std::sync::{Mutex, MutexGuard};
 
 use forebay_sync::cache_line::CacheLine;
 use forebay_sync::prefetch::prefetch_read;
 
-use crate::packet::{Packet, PacketQueue};
-use crate::socket::{SocketError, lock};
+use super::memory::Allowance;
+use crate::drop::DropReason;
+use crate::packet::{ChecksumState, Packet, PacketQueue, Verdict};
+use crate::socket::{Options, SocketError, lock};
+use crate::sysctl::Sysctls;
 
-/// What a socket's queue holds and may hold, in bytes of buffers (Linux's `sk_rmem_alloc` and
-/// `sk_rcvbuf`).
-#[derive(Debug, Default)]
-pub(crate) struct ReceiveMemory {
-    alloc: AtomicU32,
-    limit: AtomicU32,
-    drops: AtomicU32,
-}
-
-impl ReceiveMemory {
-    pub(crate) fn alloc(&self) -> u32 {
-        self.alloc.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn limit(&self) -> u32 {
-        self.limit.load(Ordering::Relaxed)
-    }
-
-    /// Sets the limit; below 2^31, so that the charge can't wrap.
-    pub(crate) fn set_limit(&self, bytes: u32) {
-        self.limit
-            .store(bytes.min(i32::MAX as u32), Ordering::Relaxed);
-    }
-
-    /// Datagrams that found no room.
-    pub(crate) fn drops(&self) -> u32 {
-        self.drops.load(Ordering::Relaxed)
-    }
-
-    /// Counts a datagram that the socket does not want.
-    pub(crate) fn count_drop(&self) {
-        self.drops.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn reset(&self, limit: u32) {
-        self.set_limit(limit);
-        self.drops.store(0, Ordering::Relaxed);
-    }
-
-    /// A queue takes a datagram as long as what it held before is within its limit: so one always
-    /// fits an empty queue, however large. Under the producers' lock.
-    fn charge(&self, bytes: u32, share: &SocketMemory) -> Result<(), Refusal> {
-        if self.alloc() > self.limit() {
-            return Err(Refusal::QueueFull);
-        }
-        if !share.charge(bytes as usize) {
-            return Err(Refusal::NoMemory);
-        }
-        self.alloc.fetch_add(bytes, Ordering::Relaxed);
-        Ok(())
-    }
-
-    fn uncharge(&self, bytes: u32, share: &SocketMemory) {
-        self.alloc.fetch_sub(bytes, Ordering::Relaxed);
-        share.uncharge(bytes as usize);
-    }
-}
-
-/// The buffers that all sockets together may hold, in bytes: the pool less its reserve.
-#[derive(Debug)]
-pub(crate) struct SocketMemory {
-    used: CacheLine<AtomicUsize>,
-    limit: usize,
-}
-
-impl SocketMemory {
-    pub(crate) fn new(limit: usize) -> Self {
-        Self {
-            used: CacheLine::default(),
-            limit,
-        }
-    }
-
-    pub(crate) fn used(&self) -> usize {
-        self.used.load(Ordering::Relaxed)
-    }
-
-    fn charge(&self, bytes: usize) -> bool {
-        let before = self.used.fetch_add(bytes, Ordering::Relaxed);
-        let fits = before + bytes <= self.limit;
-        if !fits {
-            self.uncharge(bytes);
-        }
-        fits
-    }
-
-    fn uncharge(&self, bytes: usize) {
-        self.used.fetch_sub(bytes, Ordering::Relaxed);
-    }
-}
-
-/// Why a queue did not take a datagram.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    /// The socket is closed, or no longer where the datagram was sent to.
-    Moved,
-    /// The socket's own limit.
-    QueueFull,
-    /// The limit of all sockets.
-    NoMemory,
-    /// The socket's filter keeps nothing of it.
-    Filtered,
-}
-
-/// The queues.
+/// Two cache lines: one that cores touch for a burst of datagrams, one that readers touch.
 #[derive(Debug, Default)]
 pub(crate) struct ReceiveQueue {
-    producers: CacheLine<Mutex<Producers>>,
-    reader: CacheLine<ReaderLine>,
+    inbox: CacheLine<Inbox>,
+    outbox: CacheLine<Outbox>,
+}
+
+#[derive(Debug, Default)]
+struct Inbox {
+    /// The socket's state, changed under the producers' lock.
+    state: AtomicU64,
+    producers: Mutex<Producers>,
 }
 
 #[derive(Default)]
 struct Producers {
     packets: PacketQueue,
+    /// Bytes of buffers that are charged: those of both queues, and what the reader owes.
+    alloc: u32,
+    /// Bytes that may be charged (`sk_rcvbuf`).
+    limit: u32,
     /// Who waits for something to read.
-    wakers: Vec<Waker>,
+    wakers: Option<Box<Wakers>>,
 }
 
+#[derive(Default)]
+struct Wakers(Vec<Waker>);
+
 #[derive(Debug, Default)]
-struct ReaderLine {
+struct Outbox {
     reader: Mutex<Reader>,
     /// The error that the next call returns, as [`code_of`] says it; 0 is none.
     error: AtomicU32,
+    options: Options,
 }
 
 #[derive(Default)]
@@ -144,144 +63,276 @@ struct Reader {
     packets: PacketQueue,
     /// Bytes taken out of the queue whose charge has not been given back yet.
     deficit: u32,
+    /// So many are given back at once.
+    threshold: u32,
 }
 
+const _: () = assert!(size_of::<ReceiveQueue>() == 2 * 64);
+
+/// What a queue holds and may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Memory {
+    /// Bytes of buffers that wait to be read.
+    pub(crate) used: u32,
+    /// Bytes that may be charged.
+    pub(crate) limit: u32,
+}
+
+/// The socket is closed, or no longer where the datagrams were sent to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Moved;
+
+/// Filling.
 impl ReceiveQueue {
     /// Fetches the line that [`push`](Self::push) will write.
     #[inline]
     pub(crate) fn prefetch(&self) {
-        prefetch_read(&self.producers);
+        prefetch_read(&self.inbox);
     }
 
-    /// Puts a datagram at the end, if `is_right` still says so under the lock.
+    /// Puts datagrams at the end, in order, as far as there is room, and wakes who waits. All of
+    /// them are charged against `allowance`, too. What is refused stays in `datagrams`, the reason
+    /// for its verdict.
     ///
     /// # Errors
     ///
-    /// The datagram, and why it was not taken.
+    /// [`Moved`], with nothing taken, if the socket's state is not `state` under the lock.
+    #[inline]
     pub(crate) fn push(
         &self,
-        packet: Packet,
-        memory: &ReceiveMemory,
-        share: &SocketMemory,
-        is_right: impl FnOnce() -> bool,
-    ) -> Result<(), (Packet, Refusal)> {
-        let bytes = truesize(&packet);
-        let mut producers = lock(&self.producers);
-        if !is_right() {
-            return Err((packet, Refusal::Moved));
+        datagrams: &mut PacketQueue,
+        allowance: &mut Allowance,
+        sysctls: &Sysctls,
+        state: u64,
+    ) -> Result<(), Moved> {
+        let mut producers = lock(&self.inbox.producers);
+        if self.inbox.state.load(Ordering::Relaxed) != state {
+            return Err(Moved);
         }
-        if let Err(refusal) = memory.charge(bytes, share) {
-            memory.count_drop();
-            return Err((packet, refusal));
+        producers.take(datagrams, allowance, sysctls);
+        if producers.wakers.is_some() && !producers.packets.is_empty() {
+            let wakers = producers.wakers.take();
+            drop(producers);
+            wake(wakers);
         }
-        let was_empty = producers.packets.is_empty();
-        producers.packets.push(packet);
-        let wakers = if was_empty {
-            core::mem::take(&mut producers.wakers)
-        } else {
-            Vec::new()
-        };
-        drop(producers);
-        wakers.into_iter().for_each(Waker::wake);
         Ok(())
     }
 
-    /// Takes the datagram at the front, if `is_right` says under the lock that the queue is still
-    /// the caller's socket's.
-    pub(crate) fn pop(
-        &self,
-        memory: &ReceiveMemory,
-        share: &SocketMemory,
-        is_right: impl FnOnce() -> bool,
-    ) -> Option<Packet> {
-        let mut reader = self.reader(is_right)?;
+    /// Sets the limit; below 2^31, so that the charge can't wrap.
+    pub(crate) fn set_limit(&self, bytes: u32) {
+        lock(&self.inbox.producers).limit = bytes.min(i32::MAX as u32);
+    }
+
+    pub(crate) fn memory(&self) -> Memory {
+        let reader = lock(&self.outbox.reader);
+        let producers = lock(&self.inbox.producers);
+        Memory {
+            used: producers.alloc - reader.deficit,
+            limit: producers.limit,
+        }
+    }
+
+    /// The socket's state.
+    #[inline]
+    pub(crate) fn state(&self) -> u64 {
+        self.inbox.state.load(Ordering::Acquire)
+    }
+
+    /// Calls `change` with what sets the socket's state, while no datagram can get in.
+    pub(crate) fn change_state(&self, change: impl FnOnce(&dyn Fn(u64))) {
+        let _producers = lock(&self.inbox.producers);
+        change(&|state| self.inbox.state.store(state, Ordering::Release));
+    }
+}
+
+impl Producers {
+    /// A queue takes a datagram that fits its limit, and an empty one takes any.
+    #[inline]
+    fn take(&mut self, datagrams: &mut PacketQueue, allowance: &mut Allowance, sysctls: &Sysctls) {
+        let bytes = datagrams.bytes();
+        let all_fit = self.fits(bytes) || (self.alloc == 0 && datagrams.len() == 1);
+        if all_fit && allowance.charge(bytes, self.alloc as usize, sysctls) {
+            self.alloc += u32::try_from(bytes).unwrap_or(u32::MAX);
+            self.packets.append(datagrams);
+        } else {
+            self.take_some(datagrams, allowance, sysctls);
+        }
+    }
+
+    #[cold]
+    fn take_some(
+        &mut self,
+        datagrams: &mut PacketQueue,
+        allowance: &mut Allowance,
+        sysctls: &Sysctls,
+    ) {
+        let mut refused = PacketQueue::new();
+        while let Some(mut datagram) = datagrams.pop() {
+            let bytes = datagram.truesize();
+            let reason = if self.alloc != 0 && !self.fits(bytes) {
+                DropReason::SocketRcvbuff
+            } else if !allowance.charge(bytes, self.alloc as usize, sysctls) {
+                DropReason::ProtoMem
+            } else {
+                self.alloc += truesize(&datagram);
+                self.packets.push(datagram);
+                continue;
+            };
+            datagram.verdict = Verdict::Drop(reason);
+            refused.push(datagram);
+        }
+        datagrams.append(&mut refused);
+    }
+
+    fn fits(&self, bytes: usize) -> bool {
+        self.alloc as usize + bytes <= self.limit as usize
+    }
+}
+
+/// A reader's hold on the queue: others wait, cores don't.
+pub(crate) struct Reading<'a> {
+    inbox: &'a Inbox,
+    reader: MutexGuard<'a, Reader>,
+}
+
+/// Reading.
+impl ReceiveQueue {
+    /// Begins to read, if `is_right` says under the lock that the queue is still the caller's
+    /// socket's. A socket is closed only under this lock, so its slot serves no other one meanwhile.
+    pub(crate) fn read(&self, is_right: impl FnOnce() -> bool) -> Option<Reading<'_>> {
+        let reader = lock(&self.outbox.reader);
+        is_right().then_some(Reading {
+            inbox: &self.inbox,
+            reader,
+        })
+    }
+
+    /// Empties the queue of a socket that takes nothing any more, and gives its charge back.
+    pub(crate) fn purge(&self) -> PacketQueue {
+        let mut reader = lock(&self.outbox.reader);
+        let mut packets = core::mem::take(&mut reader.packets);
+        let mut producers = lock(&self.inbox.producers);
+        packets.append(&mut producers.packets);
+        reader.deficit = 0;
+        producers.alloc = 0;
+        self.outbox.error.store(0, Ordering::Relaxed);
+        packets
+    }
+
+    pub(crate) fn options(&self) -> &Options {
+        &self.outbox.options
+    }
+}
+
+impl Reading<'_> {
+    /// The datagram at the front.
+    pub(crate) fn front(&mut self) -> Option<&Packet> {
+        if self.reader.packets.is_empty() {
+            self.refill();
+        }
+        self.reader.packets.peek()
+    }
+
+    /// The datagram at the front, marked as verified.
+    pub(crate) fn verified_front(&mut self) -> Option<&Packet> {
+        if let Some(meta) = self.reader.packets.peek_mut() {
+            meta.checksum = ChecksumState::Verified;
+        }
+        self.reader.packets.peek()
+    }
+
+    /// Takes the datagram at the front.
+    pub(crate) fn pop(&mut self) -> Option<Packet> {
+        let reader = &mut *self.reader;
+        if reader.packets.is_empty() {
+            return self.refill_and_pop();
+        }
         let packet = reader.packets.pop()?;
         reader.deficit += truesize(&packet);
-        // Given back a quarter of the limit at a time, or when the queue is empty (as Linux's
-        // `udp_rmem_release`): cores read and write the counter for every datagram.
-        if reader.packets.is_empty() || reader.deficit > memory.limit() / 4 {
-            memory.uncharge(core::mem::take(&mut reader.deficit), share);
+        if reader.packets.is_empty() || reader.deficit > reader.threshold {
+            self.refill();
         }
         Some(packet)
     }
 
-    /// Looks at the datagram at the front and leaves it there; `is_right` as in [`Self::pop`].
-    pub(crate) fn peek<R>(
-        &self,
-        is_right: impl FnOnce() -> bool,
-        look: impl FnOnce(&Packet) -> R,
-    ) -> Option<R> {
-        self.reader(is_right)?.packets.peek().map(look)
+    /// A datagram that was alone leaves no debt: its charge goes with the lock that found it.
+    fn refill_and_pop(&mut self) -> Option<Packet> {
+        let mut producers = self.reader.refill(self.inbox);
+        let packet = self.reader.packets.pop()?;
+        if self.reader.packets.is_empty() {
+            producers.alloc -= truesize(&packet);
+        } else {
+            self.reader.deficit = truesize(&packet);
+        }
+        Some(packet)
     }
 
+    fn refill(&mut self) {
+        drop(self.reader.refill(self.inbox));
+    }
+}
+
+impl Reader {
+    /// Gives back what is owed and takes over what waits.
+    fn refill<'a>(&mut self, inbox: &'a Inbox) -> MutexGuard<'a, Producers> {
+        let mut producers = lock(&inbox.producers);
+        producers.alloc -= core::mem::take(&mut self.deficit);
+        self.threshold = producers.limit / 4;
+        self.packets.append(&mut producers.packets);
+        producers
+    }
+}
+
+/// Telling.
+impl ReceiveQueue {
     /// Has `waker` woken when there is something to read; at once if there is.
     pub(crate) fn register(&self, waker: &Waker) {
-        let reader = lock(&self.reader.reader);
-        let mut producers = lock(&self.producers);
-        let is_ready = !reader.packets.is_empty()
-            || !producers.packets.is_empty()
-            || self.reader.error.load(Ordering::Relaxed) != 0;
+        let reader = lock(&self.outbox.reader);
+        let mut producers = lock(&self.inbox.producers);
+        let is_ready =
+            !reader.packets.is_empty() || !producers.packets.is_empty() || self.has_error();
         if is_ready {
             drop((reader, producers));
             waker.wake_by_ref();
-        } else if !producers.wakers.iter().any(|other| other.will_wake(waker)) {
-            producers.wakers.push(waker.clone());
+            return;
+        }
+        let Wakers(wakers) = &mut **producers.wakers.get_or_insert_default();
+        if !wakers.iter().any(|other| other.will_wake(waker)) {
+            wakers.push(waker.clone());
         }
     }
 
     /// Wakes everybody who waits.
     pub(crate) fn wake(&self) {
-        let wakers = core::mem::take(&mut lock(&self.producers).wakers);
-        wakers.into_iter().for_each(Waker::wake);
-    }
-
-    /// Runs `f` while no datagram can get in.
-    pub(crate) fn exclusively(&self, f: impl FnOnce()) {
-        let _producers = lock(&self.producers);
-        f();
-    }
-
-    /// Empties the queue of a socket that takes nothing any more, and gives its charge back.
-    pub(crate) fn purge(&self, memory: &ReceiveMemory, share: &SocketMemory) -> PacketQueue {
-        let mut reader = lock(&self.reader.reader);
-        let mut packets = core::mem::take(&mut reader.packets);
-        packets.append(&mut lock(&self.producers).packets);
-        reader.deficit = 0;
-        memory.uncharge(memory.alloc(), share);
-        self.reader.error.store(0, Ordering::Relaxed);
-        packets
+        let wakers = lock(&self.inbox.producers).wakers.take();
+        wake(wakers);
     }
 
     /// Remembers an error for the next call.
     pub(crate) fn set_error(&self, error: SocketError) {
-        self.reader.error.store(code_of(error), Ordering::Release);
+        self.outbox.error.store(code_of(error), Ordering::Release);
         self.wake();
     }
 
+    /// Whether the next call returns an error.
+    pub(crate) fn has_error(&self) -> bool {
+        self.outbox.error.load(Ordering::Relaxed) != 0
+    }
+
     /// The error that happened since the last call; it is told once.
+    #[inline]
     pub(crate) fn take_error(&self) -> Option<SocketError> {
-        if self.reader.error.load(Ordering::Relaxed) == 0 {
+        if !self.has_error() {
             return None;
         }
-        let code = self.reader.error.swap(0, Ordering::Acquire);
+        let code = self.outbox.error.swap(0, Ordering::Acquire);
         ERRORS.into_iter().find(|error| code_of(*error) == code)
     }
+}
 
-    /// The reader's queue, filled if anything waits. A socket is closed only under this lock, so its
-    /// slot serves no other one while it is held.
-    fn reader(&self, is_right: impl FnOnce() -> bool) -> Option<MutexGuard<'_, Reader>> {
-        let mut reader = lock(&self.reader.reader);
-        if !is_right() {
-            return None;
-        }
-        self.refill(&mut reader);
-        Some(reader)
-    }
-
-    fn refill(&self, reader: &mut Reader) {
-        if reader.packets.is_empty() {
-            reader.packets.append(&mut lock(&self.producers).packets);
-        }
+fn wake(wakers: Option<Box<Wakers>>) {
+    if let Some(wakers) = wakers {
+        wakers.0.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -310,6 +361,7 @@ impl fmt::Debug for Producers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Producers")
             .field("packets", &self.packets.len())
+            .field("alloc", &self.alloc)
             .finish_non_exhaustive()
     }
 }

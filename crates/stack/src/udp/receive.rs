@@ -4,23 +4,23 @@ use core::net::IpAddr;
 
 use zerocopy::FromBytes;
 
-use super::filter;
-use super::multicast;
-use super::queue::Refusal;
+use super::burst::{self, Taker};
+use super::{checksum, filter, multicast};
 use crate::core::Context;
 use crate::counters::Counter;
 use crate::demux::early::remember_route;
 use crate::demux::flow::Flow;
 use crate::drop::DropReason;
-use crate::family::Family;
+use crate::family::{Family, V4, V6};
 use crate::ip::destination;
 use crate::ip::icmp::{self, IcmpError};
 use crate::packet::{ChecksumState, Destination, IpVersion, Packet};
 use crate::segment;
-use crate::socket::SocketId;
-use crate::wire::{UdpHeader, protocol};
+use crate::socket::{Flag, SocketId};
+use crate::wire::UdpHeader;
 
-/// Takes a datagram for this host.
+/// Takes a datagram for this host. It is in its socket's queue when the batch ends
+/// ([`burst::flush`]).
 pub(crate) fn receive<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
     if packet.gso.is_some() {
         return receive_segments::<F>(cx, packet);
@@ -28,6 +28,7 @@ pub(crate) fn receive<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
     if let Err(reason) = check::<F>(&mut packet) {
         return cx.drop(packet, reason);
     }
+    packet.timestamp = cx.now;
     if is_for_one::<F>(cx, &packet) {
         deliver::<F>(cx, packet);
     } else {
@@ -43,7 +44,8 @@ fn receive_segments<F: Family>(cx: &mut Context<'_>, packet: Packet) {
     }
 }
 
-/// The header's rules; trims the packet to the datagram and notes its ports.
+/// The header's rules, and the checksum of a short datagram; trims the packet to the datagram and
+/// notes its ports.
 fn check<F: Family>(packet: &mut Packet) -> Result<(), DropReason> {
     let offset = usize::from(packet.l4_offset);
     if !packet.linearize(offset + UdpHeader::LEN) {
@@ -57,32 +59,20 @@ fn check<F: Family>(packet: &mut Packet) -> Result<(), DropReason> {
         return Err(DropReason::UdpLength);
     }
     packet.truncate(offset + len);
-    match (checksum, F::VERSION) {
-        // The sender computed none, as RFC 768 allows and RFC 8200 section 8.1 does not.
-        (0, IpVersion::V4) => {}
-        (0, IpVersion::V6) => return Err(DropReason::UdpCsum),
-        _ => verify::<F>(packet, offset, len)?,
-    }
     packet.src_port = src_port;
     packet.dst_port = dst_port;
+    match (checksum, F::VERSION) {
+        // The sender computed none, as RFC 768 allows and RFC 8200 section 8.1 does not.
+        (0, IpVersion::V4) => packet.checksum = ChecksumState::Verified,
+        (0, IpVersion::V6) => return Err(DropReason::UdpCsum),
+        _ if len <= checksum::MAX_ON_ARRIVAL => verify(packet)?,
+        _ => {}
+    }
     Ok(())
 }
 
-/// Verifies the checksum, unless somebody has, or this host itself sent the datagram and left the
-/// checksum to a device.
-fn verify<F: Family>(packet: &mut Packet, offset: usize, len: usize) -> Result<(), DropReason> {
-    if packet.checksum != ChecksumState::None {
-        return Ok(());
-    }
-    let (src, dst) = (F::src(packet), F::dst(packet));
-    let mut sum = F::pseudo_header(src, dst, protocol::UDP, len);
-    let mut skip = offset;
-    for chunk in packet.chunks() {
-        let from = skip.min(chunk.len());
-        skip -= from;
-        sum.add_bytes(&chunk[from..]);
-    }
-    if !sum.is_valid() {
+fn verify(packet: &mut Packet) -> Result<(), DropReason> {
+    if !checksum::is_good(packet) {
         return Err(DropReason::UdpCsum);
     }
     packet.checksum = ChecksumState::Verified;
@@ -98,36 +88,81 @@ fn is_for_one<F: Family>(cx: &Context<'_>, packet: &Packet) -> bool {
 }
 
 /// To the socket that early demux found, if that is still where it was, else to the one that the
-/// ordinary lookup finds.
+/// ordinary lookup finds; in one burst with the datagrams before it that are for the same.
 fn deliver<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
     let flow = Flow::of_packet::<F>(&packet);
+    let found = packet.socket.take();
+    if cx.core.burst.continues(&flow, packet.iif, found) {
+        return cx.core.burst.push(packet);
+    }
+    let Some(taker) = find::<F>(cx, &packet, &flow, found) else {
+        return no_socket::<F>(cx, packet);
+    };
+    if packet.route.is_some() {
+        remember_route::<F>(cx, &taker, &flow, packet.iif);
+    }
+    if taker.slot.options().has(Flag::Filter) {
+        // What came before goes before.
+        burst::flush(cx);
+        return deliver_to::<F>(cx, taker, &flow, packet);
+    }
+    burst::add(cx, &taker, flow, packet);
+}
+
+/// Finds the datagram's socket, which may move away at any moment.
+fn find<'a, F: Family>(
+    cx: &Context<'a>,
+    packet: &Packet,
+    flow: &Flow,
+    found: Option<SocketId>,
+) -> Option<Taker<'a>> {
     let demux = &cx.stack.demux;
-    let local = local::<F>(&packet);
-    let mut candidate = packet.socket.take();
+    let mut candidate = found;
+    // Each turn, a socket has moved meanwhile.
     loop {
-        let Some(id) = candidate.or_else(|| demux.lookup(&flow, local, packet.iif)) else {
-            return no_socket::<F>(cx, packet);
-        };
-        let (iif, was_routed) = (packet.iif, packet.route.is_some());
-        match filter::deliver(cx, id, &flow, packet) {
-            Ok(()) => {
-                if was_routed {
-                    remember_route::<F>(cx, id, &flow, iif);
-                }
-                return;
-            }
-            // Each turn, a socket has moved meanwhile.
-            Err((again, Refusal::Moved)) => {
-                packet = again;
-                candidate = None;
-            }
-            Err((packet, refusal)) => return cx.drop(packet, reason_of(refusal)),
+        let looked_up = || demux.lookup(flow, local::<F>(packet), packet.iif);
+        let id = candidate.take().or_else(looked_up)?;
+        if let Some(slot) = demux.sockets().slot(id.slot)
+            && let Some(status) = slot.takes(id, flow, packet.iif)
+        {
+            return Some(Taker { id, slot, status });
         }
     }
 }
 
+/// For a datagram whose socket has moved while it was under way.
+pub(super) fn deliver_alone(cx: &mut Context<'_>, packet: Packet) {
+    match packet.version {
+        IpVersion::V4 => deliver_at_once::<V4>(cx, packet),
+        IpVersion::V6 => deliver_at_once::<V6>(cx, packet),
+    }
+}
+
+fn deliver_at_once<F: Family>(cx: &mut Context<'_>, packet: Packet) {
+    let flow = Flow::of_packet::<F>(&packet);
+    match find::<F>(cx, &packet, &flow, None) {
+        Some(taker) => deliver_to::<F>(cx, taker, &flow, packet),
+        None => no_socket::<F>(cx, packet),
+    }
+}
+
+/// To this socket at once, or where else the flow's datagrams go if it moves.
+fn deliver_to<'a, F: Family>(
+    cx: &mut Context<'a>,
+    mut taker: Taker<'a>,
+    flow: &Flow,
+    mut packet: Packet,
+) {
+    while let Err(again) = filter::enqueue(cx, taker.slot, taker.status, packet) {
+        let Some(other) = find::<F>(cx, &again, flow, None) else {
+            return no_socket::<F>(cx, again);
+        };
+        (taker, packet) = (other, again);
+    }
+}
+
 /// Every socket that wants it gets a copy, the last one the datagram itself.
-fn deliver_to_all<F: Family>(cx: &mut Context<'_>, packet: Packet) {
+fn deliver_to_all<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
     let flow = Flow::of_packet::<F>(&packet);
     let demux = &cx.stack.demux;
     let mut takers = demux.takers(&flow, local::<F>(&packet), packet.iif);
@@ -140,6 +175,14 @@ fn deliver_to_all<F: Family>(cx: &mut Context<'_>, packet: Packet) {
         // Nobody is told that a group or broadcast found no socket (RFC 1122 section 3.2.2).
         return cx.drop(packet, DropReason::UdpIgnoredMulti);
     };
+    // What came before goes before.
+    burst::flush(cx);
+    if !takers.is_empty()
+        && let Err(reason) = verify(&mut packet)
+    {
+        // Each reader of a copy would find it out for himself.
+        return cx.drop(packet, reason);
+    }
     for id in takers {
         match segment::copy_part(cx, &packet, &[], 0, packet.total_len()) {
             Some(copy) => offer(cx, id, &flow, copy),
@@ -149,13 +192,25 @@ fn deliver_to_all<F: Family>(cx: &mut Context<'_>, packet: Packet) {
     offer(cx, last, &flow, packet);
 }
 
-fn offer(cx: &mut Context<'_>, id: SocketId, flow: &Flow, packet: Packet) {
-    if let Err((packet, refusal)) = filter::deliver(cx, id, flow, packet) {
-        cx.drop(packet, reason_of(refusal));
+fn offer(cx: &mut Context<'_>, id: SocketId, flow: &Flow, mut packet: Packet) {
+    let stack = cx.stack;
+    let slot = stack.demux.sockets().slot(id.slot);
+    while let Some(slot) = slot
+        && let Some(status) = slot.takes(id, flow, packet.iif)
+    {
+        match filter::enqueue(cx, slot, status, packet) {
+            Ok(()) => return,
+            Err(again) => packet = again,
+        }
     }
+    cx.drop(packet, DropReason::SocketClosed);
 }
 
-fn no_socket<F: Family>(cx: &mut Context<'_>, packet: Packet) {
+fn no_socket<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
+    // Nobody answers what may never have been sent.
+    if let Err(reason) = verify(&mut packet) {
+        return cx.drop(packet, reason);
+    }
     icmp::send_error::<F>(cx, &packet, IcmpError::PortUnreachable);
     cx.drop(packet, DropReason::UdpNoSocket);
 }
@@ -164,15 +219,6 @@ fn mem_errors(version: IpVersion) -> Counter {
     match version {
         IpVersion::V4 => Counter::UdpMemErrors,
         IpVersion::V6 => Counter::Udp6MemErrors,
-    }
-}
-
-fn reason_of(refusal: Refusal) -> DropReason {
-    match refusal {
-        Refusal::Moved => DropReason::SocketClosed,
-        Refusal::QueueFull => DropReason::SocketRcvbuff,
-        Refusal::NoMemory => DropReason::ProtoMem,
-        Refusal::Filtered => DropReason::SocketFilter,
     }
 }
 

@@ -2,13 +2,19 @@
 
 use core::net::{IpAddr, SocketAddr};
 use core::task::Waker;
+use std::io::IoSliceMut;
 
+use super::checksum;
+use super::datagram::Datagram;
 use super::info::present;
+use super::queue::Reading;
 use super::socket::NotOpen;
+use crate::core::Local;
 use crate::counters::{Counter, MIB_V4, MIB_V6};
+use crate::drop::DropReason;
 use crate::family::{Family, V4, V6};
-use crate::packet::{IpVersion, Packet};
-use crate::socket::{Flag, SocketError, SocketId};
+use crate::packet::{IpVersion, Packet, PacketQueue};
+use crate::socket::{Flag, Slot, SocketError, SocketId};
 use crate::stack::Stack;
 use crate::time::Instant;
 use crate::wire::UdpHeader;
@@ -24,19 +30,45 @@ pub enum RecvError {
     Pending(#[from] SocketError),
 }
 
-/// A datagram that was received.
+/// What is known of a datagram that was received: addresses, and what Linux tells in control
+/// messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Received {
     /// Bytes copied.
     pub len: usize,
-    /// Bytes that the datagram had; if more than were copied, the rest is lost.
+    /// Bytes that the datagram had; if more than were copied, the rest is lost (`MSG_TRUNC`).
     pub full_len: usize,
     /// Who sent it.
     pub from: SocketAddr,
-    /// Where it was sent to.
+    /// Where it was sent to (`IP_PKTINFO`, `IPV6_RECVPKTINFO`).
     pub local: SocketAddr,
     /// Index of the interface that it came in by.
     pub iif: u32,
+    /// Its TTL or hop limit when it came (`IP_RECVTTL`, `IPV6_RECVHOPLIMIT`).
+    pub ttl: u8,
+    /// Its type of service or traffic class (`IP_RECVTOS`, `IPV6_RECVTCLASS`).
+    pub tos: u8,
+    /// When it came (`SO_TIMESTAMPNS`), by the clock that drives the stack.
+    pub timestamp: Instant,
+}
+
+/// A place for one datagram of [`Stack::udp_recv_batch`].
+#[derive(Debug)]
+pub struct RecvSlot<'a> {
+    /// Where its payload goes.
+    pub buf: &'a mut [u8],
+    /// What came; nothing yet, or any more, in a place that was not filled.
+    pub received: Option<Received>,
+}
+
+impl<'a> RecvSlot<'a> {
+    /// A place without a datagram.
+    pub fn new(buf: &'a mut [u8]) -> Self {
+        Self {
+            buf,
+            received: None,
+        }
+    }
 }
 
 /// Receiving.
@@ -53,27 +85,131 @@ impl Stack {
         buf: &mut [u8],
         peek: bool,
     ) -> Result<Option<Received>, RecvError> {
-        let slot = self.demux.sockets().get(id).ok_or(NotOpen)?;
-        if let Some(error) = slot.queue.take_error() {
-            return Err(error.into());
-        }
-        let inet6 = slot.head.options.has(Flag::Inet6);
-        let is_open = || slot.status_of(id).is_some();
+        self.udp_recv_vectored(id, &mut [IoSliceMut::new(buf)], peek)
+    }
+
+    /// As [`udp_recv`](Self::udp_recv), into several buffers, each of which is filled before the
+    /// next.
+    ///
+    /// # Errors
+    ///
+    /// [`RecvError`].
+    pub fn udp_recv_vectored(
+        &self,
+        id: SocketId,
+        bufs: &mut [IoSliceMut<'_>],
+        peek: bool,
+    ) -> Result<Option<Received>, RecvError> {
+        let slot = self.readable(id)?;
         if peek {
-            let look = |packet: &Packet| copy_out(packet, inet6, buf);
-            return Ok(slot.queue.peek(is_open, look));
+            return Ok(self.peek(slot, id, bufs));
         }
-        let (memory, share) = (&slot.head.memory, self.demux.memory());
-        let Some(packet) = slot.queue.pop(memory, share, is_open) else {
-            return Ok(None);
-        };
-        let received = copy_out(&packet, inet6, buf);
-        self.with_context(Instant::ZERO, |cx| {
-            // Counted when the application has it, as Linux does.
-            cx.core.count(in_datagrams(packet.version));
-            cx.core.consume(packet);
+        let inet6 = slot.options().has(Flag::Inet6);
+        Ok(self.take(slot, id).map(|packet| {
+            let received = copy_out(&packet, inet6, bufs);
+            self.with_local(|core| consume(core, packet));
+            received
+        }))
+    }
+
+    /// Takes as many datagrams as there are, and places for them: what recvmmsg(2) does without
+    /// waiting. Returns how many.
+    ///
+    /// # Errors
+    ///
+    /// [`RecvError`]; nothing was received.
+    pub fn udp_recv_batch(
+        &self,
+        id: SocketId,
+        slots: &mut [RecvSlot<'_>],
+    ) -> Result<usize, RecvError> {
+        let slot = self.readable(id)?;
+        let inet6 = slot.options().has(Flag::Inet6);
+        let mut places = slots.iter_mut();
+        let mut filled = 0;
+        self.with_local(|core| {
+            while places.len() > 0 {
+                let mut packets = take_many(slot, id, places.len());
+                if packets.is_empty() {
+                    break;
+                }
+                // A bad one leaves its place to the next.
+                while let Some(packet) = packets.pop() {
+                    if !checksum::is_good(&packet) {
+                        drop_bad(core, slot, packet);
+                    } else if let Some(place) = places.next() {
+                        let bufs = &mut [IoSliceMut::new(place.buf)];
+                        place.received = Some(copy_out(&packet, inet6, bufs));
+                        consume(core, packet);
+                        filled += 1;
+                    }
+                }
+            }
         });
-        Ok(Some(received))
+        places.for_each(|place| place.received = None);
+        Ok(filled)
+    }
+
+    /// Takes the datagram at the front of the queue as it is, without a copy. `None` if there is
+    /// none.
+    ///
+    /// # Errors
+    ///
+    /// [`RecvError`].
+    pub fn udp_take(&self, id: SocketId) -> Result<Option<Datagram>, RecvError> {
+        let slot = self.readable(id)?;
+        let inet6 = slot.options().has(Flag::Inet6);
+        Ok(self.take(slot, id).map(|packet| {
+            self.with_local(|core| core.count(in_datagrams(packet.version)));
+            let about = copy_out(&packet, inet6, &mut []);
+            Datagram::new(packet, about, self.demux.memory())
+        }))
+    }
+
+    /// Gives a datagram's buffers back by the short way; dropping it takes a longer one.
+    pub fn udp_recycle(&self, datagram: Datagram) {
+        if let Some(packet) = datagram.into_packet() {
+            self.with_local(|core| {
+                core.allowance.uncharge(packet.truesize());
+                core.consume(packet);
+            });
+        }
+    }
+
+    /// Whether a read would return something at once: a datagram or an error (poll(2)'s `POLLIN`,
+    /// `POLLERR`).
+    ///
+    /// For a socket whose reads block, bad datagrams at the front are dropped here, lest the read
+    /// wait; for one whose reads don't, they are left to the read, which then finds nothing. Linux
+    /// has it so.
+    ///
+    /// # Errors
+    ///
+    /// [`NotOpen`].
+    pub fn udp_is_readable(&self, id: SocketId, blocking: bool) -> Result<bool, NotOpen> {
+        let slot = self.demux.sockets().get(id).ok_or(NotOpen)?;
+        if slot.queue.has_error() {
+            return Ok(true);
+        }
+        if blocking {
+            return Ok(self.first_good(slot, id, |_| ()).is_some());
+        }
+        let mut reading = read(slot, id).ok_or(NotOpen)?;
+        Ok(reading.front().is_some())
+    }
+
+    /// Bytes of the datagram that a read would return (`FIONREAD`): 0 for an empty one, and if
+    /// there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`NotOpen`].
+    pub fn udp_next_len(&self, id: SocketId) -> Result<usize, NotOpen> {
+        let slot = self.demux.sockets().get(id).ok_or(NotOpen)?;
+        let len = self.first_good(slot, id, |packet| {
+            packet.total_len().saturating_sub(payload_offset(packet))
+        });
+        Ok(len.unwrap_or(0))
     }
 
     /// Has `waker` woken once, as soon as [`udp_recv`](Self::udp_recv) has something to return: a
@@ -101,21 +237,124 @@ impl Stack {
         let slot = self.demux.sockets().get(id).ok_or(NotOpen)?;
         Ok(slot.queue.take_error())
     }
+
+    /// The slot of a socket that has no error to tell.
+    fn readable(&self, id: SocketId) -> Result<&Slot, RecvError> {
+        let slot = self.demux.sockets().get(id).ok_or(NotOpen)?;
+        match slot.queue.take_error() {
+            Some(error) => Err(error.into()),
+            None => Ok(slot),
+        }
+    }
+
+    /// The first good datagram; bad ones before it are dropped.
+    fn take(&self, slot: &Slot, id: SocketId) -> Option<Packet> {
+        loop {
+            let packet = read(slot, id)?.pop()?;
+            if checksum::is_good(&packet) {
+                return Some(packet);
+            }
+            self.with_local(|core| drop_bad(core, slot, packet));
+        }
+    }
+
+    fn peek(&self, slot: &Slot, id: SocketId, bufs: &mut [IoSliceMut<'_>]) -> Option<Received> {
+        let inet6 = slot.options().has(Flag::Inet6);
+        self.first_good(slot, id, |packet| copy_out(packet, inet6, bufs))
+    }
+
+    /// Looks at the first good datagram, which is verified and stays; bad ones before it are
+    /// dropped (Linux's `first_packet_length`).
+    fn first_good<R>(
+        &self,
+        slot: &Slot,
+        id: SocketId,
+        look: impl FnOnce(&Packet) -> R,
+    ) -> Option<R> {
+        let mut bad = PacketQueue::new();
+        let mut reading = read(slot, id)?;
+        let looked = loop {
+            let Some(is_good) = reading.front().map(checksum::is_good) else {
+                break None;
+            };
+            if is_good {
+                break reading.verified_front().map(look);
+            }
+            if let Some(packet) = reading.pop() {
+                bad.push(packet);
+            }
+        };
+        drop(reading);
+        if !bad.is_empty() {
+            self.with_local(|core| {
+                while let Some(packet) = bad.pop() {
+                    drop_bad(core, slot, packet);
+                }
+            });
+        }
+        looked
+    }
 }
 
-fn copy_out(packet: &Packet, inet6: bool, buf: &mut [u8]) -> Received {
-    let offset = usize::from(packet.l4_offset) + UdpHeader::LEN;
-    let (from, local): (IpAddr, IpAddr) = match packet.version {
-        IpVersion::V4 => (V4::src(packet).into(), V4::dst(packet).into()),
-        IpVersion::V6 => (V6::src(packet).into(), V6::dst(packet).into()),
+fn read(slot: &Slot, id: SocketId) -> Option<Reading<'_>> {
+    slot.queue.read(|| slot.status_of(id).is_some())
+}
+
+fn take_many(slot: &Slot, id: SocketId, most: usize) -> PacketQueue {
+    let mut packets = PacketQueue::new();
+    let Some(mut reading) = read(slot, id) else {
+        return packets;
     };
+    while packets.len() < most
+        && let Some(packet) = reading.pop()
+    {
+        packets.push(packet);
+    }
+    packets
+}
+
+/// A datagram that the application has is done, and counted, as in Linux only now.
+fn consume(core: &mut Local, packet: Packet) {
+    core.count(in_datagrams(packet.version));
+    core.allowance.uncharge(packet.truesize());
+    core.consume(packet);
+}
+
+fn drop_bad(core: &mut Local, slot: &Slot, packet: Packet) {
+    slot.add_drops(1);
+    core.allowance.uncharge(packet.truesize());
+    core.drop(packet, DropReason::UdpCsum);
+}
+
+fn copy_out(packet: &Packet, inet6: bool, bufs: &mut [IoSliceMut<'_>]) -> Received {
+    match packet.version {
+        IpVersion::V4 => copy_from::<V4>(packet, inet6, bufs),
+        IpVersion::V6 => copy_from::<V6>(packet, inet6, bufs),
+    }
+}
+
+fn copy_from<F: Family>(packet: &Packet, inet6: bool, bufs: &mut [IoSliceMut<'_>]) -> Received {
+    let offset = payload_offset(packet);
+    let mut len = 0;
+    for buf in bufs {
+        len += packet.copy_to(offset + len, buf);
+    }
+    let (from, local): (IpAddr, IpAddr) = (F::src(packet).into(), F::dst(packet).into());
     Received {
-        len: packet.copy_to(offset, buf),
+        len,
         full_len: packet.total_len().saturating_sub(offset),
         from: present(from, packet.src_port, inet6, packet.iif),
         local: present(local, packet.dst_port, inet6, packet.iif),
         iif: packet.iif,
+        ttl: F::hop_limit(packet),
+        tos: F::traffic_class(packet),
+        timestamp: packet.timestamp,
     }
+}
+
+/// Where a datagram's payload begins.
+pub(super) fn payload_offset(packet: &Packet) -> usize {
+    usize::from(packet.l4_offset) + UdpHeader::LEN
 }
 
 fn in_datagrams(version: IpVersion) -> Counter {

@@ -1,10 +1,14 @@
 //! Datagrams that go out.
 
 use core::net::{IpAddr, SocketAddr};
+use std::io::IoSlice;
 
 use zerocopy::IntoBytes;
 
+use super::error::{ErrorOrigin, ErrorReport};
+use super::info::present;
 use super::multicast;
+use super::options::MtuDiscover;
 use super::socket::{BindError, NotOpen, may_be_local};
 use crate::core::Context;
 use crate::family::{Family, V4, V6};
@@ -40,6 +44,24 @@ pub enum UdpSendError {
     Network(#[from] SendError),
 }
 
+/// A datagram to be sent, with what Linux takes in control messages.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Message<'a> {
+    /// The payload, from several places if need be.
+    pub payload: &'a [IoSlice<'a>],
+    /// Where it goes; to the peer of a connected socket if `None`.
+    pub to: Option<SocketAddr>,
+    /// Where it comes from, if not from the socket's own address and port (`IP_PKTINFO`): one that
+    /// is not ours needs a transparent socket, another port one that takes every port.
+    pub from: Option<SocketAddr>,
+    /// Index of the interface to send by (`IP_PKTINFO`), where the socket is bound to none.
+    pub device: Option<u32>,
+    /// TTL or hop limit (`IP_TTL`), if not the socket's.
+    pub ttl: Option<u8>,
+    /// Type of service or traffic class (`IP_TOS`), if not the socket's.
+    pub tos: Option<u8>,
+}
+
 impl Stack {
     /// Sends a datagram to `to`, or to the peer of a connected socket. A socket without a port gets
     /// one.
@@ -71,6 +93,43 @@ impl Stack {
         to: Option<SocketAddr>,
         from: Option<SocketAddr>,
     ) -> Result<(), UdpSendError> {
+        let payload = &[IoSlice::new(payload)];
+        let message = Message {
+            payload,
+            to,
+            from,
+            ..Message::default()
+        };
+        self.udp_send_message(now, id, &message)
+    }
+
+    /// As [`udp_send`](Self::udp_send), with everything that a datagram may be told.
+    ///
+    /// # Errors
+    ///
+    /// [`UdpSendError`]; nothing was sent.
+    pub fn udp_send_message(
+        &self,
+        now: Instant,
+        id: SocketId,
+        message: &Message<'_>,
+    ) -> Result<(), UdpSendError> {
+        self.udp_send_batch(now, id, core::slice::from_ref(message))
+            .map(drop)
+    }
+
+    /// Sends datagrams in order: what sendmmsg(2) does. Returns how many were sent: all, or those
+    /// before the first that could not be.
+    ///
+    /// # Errors
+    ///
+    /// [`UdpSendError`] of the first datagram; nothing was sent.
+    pub fn udp_send_batch(
+        &self,
+        now: Instant,
+        id: SocketId,
+        messages: &[Message<'_>],
+    ) -> Result<usize, UdpSendError> {
         let slot = self.demux.sockets().get(id).ok_or(NotOpen)?;
         if let Some(error) = slot.queue.take_error() {
             return Err(error.into());
@@ -81,7 +140,16 @@ impl Stack {
                 _ => UdpSendError::NotOpen(NotOpen),
             })?;
         }
-        self.with_context(now, |cx| send(cx, id, slot, payload, to, from))
+        self.with_context(now, |cx| {
+            for (sent, message) in messages.iter().enumerate() {
+                match send(cx, id, slot, message) {
+                    Ok(()) => {}
+                    Err(error) if sent == 0 => return Err(error),
+                    Err(_) => return Ok(sent),
+                }
+            }
+            Ok(messages.len())
+        })
     }
 }
 
@@ -89,15 +157,13 @@ fn send(
     cx: &mut Context<'_>,
     id: SocketId,
     slot: &Slot,
-    payload: &[u8],
-    to: Option<SocketAddr>,
-    from: Option<SocketAddr>,
+    message: &Message<'_>,
 ) -> Result<(), UdpSendError> {
     let status = slot.status_of(id).ok_or(NotOpen)?;
     // Under the guard, the words of a key set stay.
     let keys = slot.key_set(status.keys);
     let peer = (status.mode == Mode::Connected).then(|| keys.remote());
-    let to = match (to, peer) {
+    let to = match (message.to, peer) {
         (Some(to), _) => to,
         (None, Some((addr, port))) => SocketAddr::new(addr, port),
         (None, None) => return Err(UdpSendError::DestinationRequired),
@@ -109,7 +175,7 @@ fn send(
         return Err(SendError::InvalidArgument.into());
     }
     let (own_addr, own_port) = keys.local();
-    let from = match from {
+    let from = match message.from {
         Some(from) => (from.ip().to_canonical(), from.port()),
         None => (own_addr, own_port),
     };
@@ -126,14 +192,20 @@ fn send(
     let multicast =
         to.0.is_multicast()
             .then(|| multicast::options(cx, slot, to.0));
-    let device = match (keys.device(), scope, multicast) {
-        (0, None, Some(options)) if options.interface != 0 => Some(options.interface),
-        (0, scope, _) => scope,
-        (device, _, _) => Some(device),
+    let own_choice = multicast
+        .map(|options| options.interface)
+        .filter(|ifindex| *ifindex != 0);
+    let device = match (keys.device(), message.device) {
+        (0, asked) => asked.or(scope).or(own_choice),
+        (device, Some(asked)) if device != asked => return Err(SendError::InvalidArgument.into()),
+        (device, _) => Some(device),
     };
+    if message.ttl == Some(0) {
+        return Err(SendError::InvalidArgument.into());
+    }
     let outgoing = Outgoing {
         slot,
-        payload,
+        message,
         to,
         from,
         device,
@@ -147,7 +219,7 @@ fn send(
 
 /// Whether the socket speaks the family at all.
 pub(super) fn check_family(slot: &Slot, to: IpAddr) -> Result<(), UdpSendError> {
-    let options = &slot.head.options;
+    let options = &slot.options();
     match (options.has(Flag::Inet6), to.is_ipv6()) {
         (false, true) => Err(UdpSendError::FamilyNotSupported),
         (true, false) if options.has(Flag::V6Only) => Err(SendError::NetworkUnreachable.into()),
@@ -174,7 +246,7 @@ pub(super) fn or_loopback(addr: IpAddr) -> IpAddr {
 
 struct Outgoing<'a> {
     slot: &'a Slot,
-    payload: &'a [u8],
+    message: &'a Message<'a>,
     to: (IpAddr, u16),
     from: (IpAddr, u16),
     device: Option<u32>,
@@ -184,16 +256,25 @@ struct Outgoing<'a> {
 
 impl Outgoing<'_> {
     fn send<F: Family>(&self, cx: &mut Context<'_>) -> Result<(), UdpSendError> {
-        if self.payload.len() > max_payload::<F>() {
+        if self.payload_len() > max_payload::<F>() {
             return Err(SendError::MessageTooLong.into());
         }
         let dst = F::from_ip(or_loopback(self.to.0)).ok_or(UdpSendError::FamilyNotSupported)?;
         let src = F::from_ip(self.from.0).filter(|src| *src != F::UNSPECIFIED);
         let mut route = transmit::route_output::<F>(cx, dst, src, self.device)?;
         route.loops = self.multicast.is_some_and(|options| options.loops);
-        let options = &self.slot.head.options;
+        let options = self.slot.options();
         if route.kind == RouteKind::Broadcast && !options.has(Flag::Broadcast) {
             return Err(SendError::AccessDenied.into());
+        }
+        let discover = MtuDiscover::of(options);
+        if !discover.uses_path() {
+            route.mtu = route.link_mtu;
+        }
+        let len = F::HEADER_LEN + UdpHeader::LEN + self.payload_len();
+        if discover.refuses() && len > route.mtu as usize {
+            self.report_too_long(&route);
+            return Err(SendError::MessageTooLong.into());
         }
         let Some(packet) = self.build::<F>(cx, &route) else {
             cx.core.count(F::MIB.udp_sndbuf_errors);
@@ -201,21 +282,43 @@ impl Outgoing<'_> {
         };
         let ip = IpParams {
             protocol: protocol::UDP,
-            ttl: match self.multicast {
+            ttl: self.message.ttl.or_else(|| match self.multicast {
                 Some(multicast) => Some(multicast.ttl),
                 None => options.ttl(),
-            },
-            tos: options.tos(),
-            // Nothing here learns the path's MTU yet, so routers must be free to fragment.
-            dont_fragment: false,
+            }),
+            tos: self.message.tos.unwrap_or_else(|| options.tos()),
+            dont_fragment: discover.forbids_fragments(route.mtu_locked),
         };
         transmit::send(cx, packet, &route, &ip)?;
         cx.core.count(F::MIB.udp_out_datagrams);
         Ok(())
     }
 
+    /// Tells who asked for it how much would have fitted (Linux's `ip_local_error`).
+    fn report_too_long<F: Family>(&self, route: &OutputRoute<'_, F>) {
+        if !self.slot.options().has(Flag::RecvErr) {
+            return;
+        }
+        let inet6 = self.slot.options().has(Flag::Inet6);
+        let device = self.device.unwrap_or(0);
+        self.slot.report(ErrorReport {
+            error: SocketError::MessageTooLong,
+            origin: ErrorOrigin::Local,
+            kind: 0,
+            code: 0,
+            mtu: Some(route.mtu),
+            offender: None,
+            to: present(self.to.0, self.to.1, inet6, device),
+            payload: Vec::new(),
+        });
+    }
+
+    fn payload_len(&self) -> usize {
+        self.message.payload.iter().map(|slice| slice.len()).sum()
+    }
+
     fn build<F: Family>(&self, cx: &mut Context<'_>, route: &OutputRoute<'_, F>) -> Option<Packet> {
-        let len = UdpHeader::LEN + self.payload.len();
+        let len = UdpHeader::LEN + self.payload_len();
         let mut header = UdpHeader {
             src_port: self.from.1.into(),
             dst_port: self.to.1.into(),
@@ -229,7 +332,9 @@ impl Outgoing<'_> {
             header.checksum = (!sum.finish()).into();
         } else {
             sum.add_bytes(header.as_bytes());
-            sum.add_bytes(self.payload);
+            for slice in self.message.payload {
+                sum.add_bytes(slice);
+            }
             header.checksum = match sum.finish() {
                 // 0 would say that there is no checksum; in one's complement 0xffff is the same.
                 0 => u16::MAX,
@@ -242,18 +347,7 @@ impl Outgoing<'_> {
         packet
             .put(UdpHeader::LEN)?
             .copy_from_slice(header.as_bytes());
-        let in_head = self.payload.len().min(packet.tailroom());
-        let (first, mut rest) = self.payload.split_at(in_head);
-        packet.put(in_head)?.copy_from_slice(first);
-        while !rest.is_empty() {
-            let mut frag = cx.core.alloc()?;
-            // Nothing is ever put in front of a fragment.
-            let _ = frag.set_headroom(0);
-            let (chunk, behind) = rest.split_at(rest.len().min(frag.tailroom()));
-            frag.put(chunk.len())?.copy_from_slice(chunk);
-            packet.push_frag(frag);
-            rest = behind;
-        }
+        append(cx, &mut packet, self.message.payload)?;
         packet.checksum = match by_device {
             true => ChecksumState::Partial {
                 start: 0,
@@ -263,6 +357,32 @@ impl Outgoing<'_> {
         };
         Some(packet)
     }
+}
+
+/// Adds bytes at the end of a packet, in as many further buffers as it takes.
+fn append(cx: &mut Context<'_>, packet: &mut Packet, slices: &[IoSlice<'_>]) -> Option<()> {
+    let mut frag: Option<Packet> = None;
+    for slice in slices {
+        let mut rest: &[u8] = slice;
+        while !rest.is_empty() {
+            let last = frag.as_mut().unwrap_or(packet);
+            let (chunk, behind) = rest.split_at(rest.len().min(last.tailroom()));
+            last.put(chunk.len())?.copy_from_slice(chunk);
+            rest = behind;
+            if !rest.is_empty() {
+                let mut next = cx.core.alloc()?;
+                // Nothing is ever put in front of a fragment.
+                let _ = next.set_headroom(0);
+                if let Some(full) = frag.replace(next) {
+                    packet.push_frag(full);
+                }
+            }
+        }
+    }
+    if let Some(last) = frag {
+        packet.push_frag(last);
+    }
+    Some(())
 }
 
 /// A packet that leaves in one piece may have its checksum filled by the device; one that stays

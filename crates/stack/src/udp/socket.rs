@@ -2,6 +2,7 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use super::options::MtuDiscover;
 use super::send::{UdpSendError, check_family, or_loopback, scope_id};
 use crate::core::Context;
 use crate::demux::bound::{Binding, InUse};
@@ -74,20 +75,24 @@ impl Stack {
     ///
     /// [`TooManySockets`].
     pub fn udp_open(&self, version: IpVersion) -> Result<SocketId, TooManySockets> {
-        let (rcvbuf, v6only) = self.with_context(Instant::ZERO, |cx| {
+        let (rcvbuf, v6only, no_pmtu_disc) = self.with_context(Instant::ZERO, |cx| {
             let sysctls = cx.view.sysctls;
             (
                 sysctls.get(Knob::RmemDefault),
                 sysctls.is_on(Knob::Bindv6only),
+                sysctls.is_on(Knob::IpNoPmtuDisc),
             )
         });
         let (id, slot) = self.demux.sockets().open().ok_or(TooManySockets)?;
-        slot.head
-            .memory
-            .reset(u32::try_from(rcvbuf).unwrap_or(u32::MAX));
-        slot.head.options.set(Flag::Inet6, version == IpVersion::V6);
-        slot.head
-            .options
+        slot.queue
+            .set_limit(u32::try_from(rcvbuf).unwrap_or(u32::MAX));
+        let discover = match no_pmtu_disc {
+            true => MtuDiscover::Dont,
+            false => MtuDiscover::Want,
+        };
+        slot.options().set_mtu_discover(discover as u32);
+        slot.options().set(Flag::Inet6, version == IpVersion::V6);
+        slot.options()
             .set(Flag::V6Only, version == IpVersion::V6 && v6only);
         Ok(id)
     }
@@ -104,7 +109,7 @@ impl Stack {
             return Err(BindError::AlreadyBound);
         }
         let ip = addr.ip().to_canonical();
-        let options = &slot.head.options;
+        let options = &slot.options();
         let is_foreign = match options.has(Flag::Inet6) {
             true => ip.is_ipv4() && options.has(Flag::V6Only),
             false => ip.is_ipv6(),
@@ -117,8 +122,8 @@ impl Stack {
         if !is_ours {
             return Err(BindError::NotAvailable);
         }
-        if let (0, Some(scope)) = (control.device, scope_id(&addr)) {
-            control.device = scope;
+        if let (0, Some(scope)) = (control.class.device, scope_id(&addr)) {
+            control.class.device = scope;
         }
         let binding = binding_of(slot, &control, ip, addr.port());
         self.bind(id, slot, &mut control, &binding)?;
@@ -139,7 +144,7 @@ impl Stack {
         if slot.status().mode != Mode::Open {
             return Err(BindError::AlreadyBound);
         }
-        slot.head.options.set(Flag::Transparent, true);
+        slot.options().set(Flag::Transparent, true);
         let binding = binding_of(slot, &control, every_address(slot), 0);
         self.demux
             .bind(id, slot, &mut control, &binding, Bind::Any)
@@ -192,7 +197,7 @@ impl Stack {
             ..binding.class
         };
         let to = Seat {
-            binding: Binding::new(local, binding.port, class, &slot.head.options),
+            binding: Binding::new(local, binding.port, class, &slot.options()),
             peer: Some((peer_ip, peer.port())),
         };
         self.demux.reseat(id, slot, &mut control, &to);
@@ -222,7 +227,7 @@ impl Stack {
         } else {
             every_address(slot)
         };
-        let binding = Binding::new(addr, port, class, &slot.head.options);
+        let binding = Binding::new(addr, port, class, &slot.options());
         self.demux.reseat(
             id,
             slot,
@@ -244,11 +249,15 @@ impl Stack {
         let closed = self.demux.close(id, |slot| {
             self.discard_filter(slot);
             self.leave_all_groups(slot);
-            let mut packets = slot.queue.purge(&slot.head.memory, self.demux.memory());
+            let mut packets = slot.queue.purge();
             slot.queue.wake();
-            self.with_context(Instant::ZERO, |cx| {
+            if packets.is_empty() {
+                return;
+            }
+            self.with_local(|core| {
+                core.allowance.uncharge(packets.bytes());
                 while let Some(packet) = packets.pop() {
-                    cx.drop(packet, DropReason::SocketClosed);
+                    core.drop(packet, DropReason::SocketClosed);
                 }
             });
         });
@@ -293,9 +302,7 @@ pub(super) fn may_be_local(cx: &Context<'_>, slot: &Slot, addr: IpAddr) -> bool 
         }
         IpAddr::V6(addr) => addr.is_multicast() || V6::routes(cx.view).is_own(addr),
     };
-    is_ours
-        || slot.head.options.has(Flag::Transparent)
-        || cx.view.sysctls.is_on(Knob::IpNonlocalBind)
+    is_ours || slot.options().has(Flag::Transparent) || cx.view.sysctls.is_on(Knob::IpNonlocalBind)
 }
 
 /// The local address of a socket that connects: the one that it has, or what routing says.
@@ -310,28 +317,28 @@ fn local_towards<F: Family>(
     let src = F::from_ip(own).filter(|own| *own != F::UNSPECIFIED);
     let oif = (device != 0).then_some(device);
     let route = transmit::route_output::<F>(cx, dst, src, oif)?;
-    if route.kind == RouteKind::Broadcast && !slot.head.options.has(Flag::Broadcast) {
+    if route.kind == RouteKind::Broadcast && !slot.options().has(Flag::Broadcast) {
         return Err(SendError::AccessDenied.into());
     }
     Ok(route.src.into())
 }
 
 fn binding_of(slot: &Slot, control: &Control, addr: IpAddr, port: u16) -> Binding {
-    let share = slot.head.options.has(Flag::ReuseAddr);
     Binding::new(
         addr,
         port,
         Class {
-            device: control.device,
-            share,
+            device: control.class.device,
+            share: slot.options().has(Flag::ReuseAddr),
+            group: slot.options().has(Flag::ReusePort),
         },
-        &slot.head.options,
+        &slot.options(),
     )
 }
 
 /// The unspecified address of the socket's own family.
 pub(super) fn every_address(slot: &Slot) -> IpAddr {
-    if slot.head.options.has(Flag::Inet6) {
+    if slot.options().has(Flag::Inet6) {
         Ipv6Addr::UNSPECIFIED.into()
     } else {
         Ipv4Addr::UNSPECIFIED.into()

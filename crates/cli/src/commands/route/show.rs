@@ -76,6 +76,8 @@ pub(super) struct Json {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     metrics: Vec<Metrics>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    expires: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     iif: Option<String>,
 }
 
@@ -102,6 +104,7 @@ pub(super) fn json(route: &Route) -> Json {
             Vec::new()
         },
         metrics: route.mtu.map(|mtu| Metrics { mtu }).into_iter().collect(),
+        expires: None,
         iif: None,
     }
 }
@@ -124,8 +127,14 @@ pub(super) fn path_text(lookup: &Lookup, path: &Path) -> String {
         chosen_source(lookup, path).map(|src| src.to_string()),
     );
     push("iif", lookup.iif.clone());
-    push("mtu", path.mtu.map(|mtu| mtu.to_string()));
-    words.join(" ") + "\n"
+    let mtu = path.mtu.map(|mtu| mtu.to_string());
+    let Some(expires) = path.expires else {
+        push("mtu", mtu);
+        return words.join(" ") + "\n";
+    };
+    // As ip(8) tells what a router has told.
+    let mtu = mtu.unwrap_or_default();
+    words.join(" ") + &format!("\n    cache expires {expires}sec mtu {mtu}\n")
 }
 
 /// [`path_text`] for programs.
@@ -143,6 +152,7 @@ pub(super) fn path_json(lookup: &Lookup, path: &Path) -> Json {
         metric: None,
         flags: Vec::new(),
         metrics: path.mtu.map(|mtu| Metrics { mtu }).into_iter().collect(),
+        expires: path.expires,
         iif: lookup.iif.clone(),
     }
 }
@@ -333,7 +343,16 @@ mod tests {
             dev: Some("tun0".to_owned()),
             src: Some("10.9.0.1".parse().unwrap()),
             mtu: Some(1_400),
+            expires: Some(599),
         };
+        let expected =
+            "10.7.1.1 via 10.9.0.3 dev tun0 src 10.9.0.1\n    cache expires 599sec mtu 1400\n";
+        assert_eq!(path_text(&lookup, &path), expected);
+        assert_eq!(
+            serde_json::to_value(path_json(&lookup, &path)).unwrap()["expires"],
+            599
+        );
+        path.expires = None;
         let expected = "10.7.1.1 via 10.9.0.3 dev tun0 src 10.9.0.1 mtu 1400\n";
         assert_eq!(path_text(&lookup, &path), expected);
         let expected = r#"{"dst":"10.7.1.1","gateway":"10.9.0.3","dev":"tun0","prefsrc":"10.9.0.1","flags":[],"metrics":[{"mtu":1400}]}"#;

@@ -193,13 +193,19 @@ pub(super) fn look_up(stack: &Stack, lookup: &Lookup) -> Result<Path> {
     let found = stack
         .inner()
         .look_up_route(lookup.to, lookup.from, iif, oif)?;
+    let now = stack.now();
+    let learnt = match iif {
+        None => stack.inner().path_mtu(now, lookup.to),
+        Some(_) => None,
+    };
     let names = InterfaceNames::of(stack);
     Ok(Path {
         kind: found.kind.to_string(),
         via: found.gateway,
         dev: found.oif.map(|oif| names.get(oif)),
         src: found.src,
-        mtu: found.mtu,
+        mtu: learnt.map(|path| path.mtu).or(found.mtu),
+        expires: learnt.map(|path| (path.expires - now).as_secs()),
     })
 }
 

@@ -29,8 +29,51 @@ fn binding(addr: &str, port: u16, how: &str) -> Binding {
     let class = Class {
         device,
         share: how.contains("share"),
+        group: how.contains("group"),
     };
     Binding::new(addr, port, class, &options)
+}
+
+#[test]
+fn of_a_group_the_chosen_member_is_found_or_the_next_that_is_right() {
+    let bound = Bound::new(Key([1, 2]));
+    let grouped = binding("10.0.0.1", 53, "group");
+    for slot in 1..=4 {
+        bound.bind(&grouped, id(slot)).expect("a member");
+    }
+    // Bound to every address, they are in another row.
+    bound
+        .bind(&binding(V4_ANY, 53, "group"), id(9))
+        .expect("a member of another group");
+    let find = |wrong: &[u32], chosen: usize| {
+        let score = |listener: &Listener| (!wrong.contains(&listener.id.slot)).then_some(0);
+        let choose = |count| {
+            assert!(chosen < count);
+            chosen
+        };
+        let addr = "10.0.0.1".parse().expect("an address");
+        bound.find(addr, 53, score, choose).map(|id| id.slot)
+    };
+    for chosen in 0..4 {
+        assert_eq!(find(&[], chosen), Some(chosen as u32 + 1));
+    }
+    assert_eq!(find(&[2, 3], 1), Some(4));
+    assert_eq!(find(&[4, 1], 3), Some(2));
+    bound.remove(&grouped, id(2), false);
+    assert_eq!(
+        (0..3).map(|at| find(&[], at)).collect::<Vec<_>>(),
+        [Some(1), Some(3), Some(4)]
+    );
+    for slot in [1, 3, 4] {
+        bound.remove(&grouped, id(slot), false);
+    }
+    let alone = bound.find(
+        "10.0.0.1".parse().expect("an address"),
+        53,
+        |_| Some(0),
+        |_| 9,
+    );
+    assert_eq!(alone, Some(id(9)));
 }
 
 #[test]
@@ -43,6 +86,11 @@ fn conflicts_are_those_of_linux() {
         (("10.0.0.1", "share"), ("10.0.0.1", "share"), true),
         (("10.0.0.1", "share"), ("10.0.0.1", ""), false),
         (("10.0.0.1", ""), (V4_ANY, "share"), false),
+        (("10.0.0.1", "group"), ("10.0.0.1", "group"), true),
+        (("10.0.0.1", "group"), (V4_ANY, "group"), true),
+        (("10.0.0.1", "group"), ("10.0.0.1", "share"), false),
+        (("10.0.0.1", "group share"), ("10.0.0.1", "share"), true),
+        (("10.0.0.1", "group"), ("10.0.0.1", ""), false),
         ((V4_ANY, "dev2"), (V4_ANY, "dev3"), true),
         ((V4_ANY, "dev2"), (V4_ANY, "dev2"), false),
         ((V4_ANY, "dev2"), (V4_ANY, ""), false),
@@ -93,7 +141,7 @@ fn the_more_specific_row_wins_then_the_score_then_the_last_bound() {
     bound.add(&binding(V4_ANY, 0, ""), id(4), false);
     let find = |addr: &str, port, score: fn(&Listener) -> Option<u32>| {
         bound
-            .find(addr.parse().expect("an address"), port, score)
+            .find(addr.parse().expect("an address"), port, score, |_| 0)
             .map(|id| id.slot)
     };
     assert_eq!(find("10.0.0.1", 53, |_| Some(0)), Some(3));
@@ -118,7 +166,8 @@ fn a_dual_stack_socket_stands_under_both_wildcards() {
     bound
         .bind(&binding(V6_ANY, 54, "v6only"), id(2))
         .expect("free");
-    let find = |addr: &str, port| bound.find(addr.parse().expect("an address"), port, |_| Some(0));
+    let find =
+        |addr: &str, port| bound.find(addr.parse().expect("an address"), port, |_| Some(0), |_| 0);
     assert_eq!(find("10.0.0.1", 53), Some(id(1)));
     assert_eq!(find("fd00::1", 53), Some(id(1)));
     assert_eq!(find("10.0.0.1", 54), None);
@@ -132,7 +181,7 @@ fn a_connected_socket_is_out_of_sight_but_keeps_its_port() {
     bound.bind(&own, id(1)).expect("free");
     bound.add(&own, id(1), true);
     bound.remove(&own, id(1), false);
-    assert_eq!(bound.find(own.addr, 53, |_| Some(0)), None);
+    assert_eq!(bound.find(own.addr, 53, |_| Some(0), |_| 0), None);
     assert_eq!(bound.bind(&binding(V4_ANY, 53, ""), id(2)), Err(InUse));
     assert_eq!(bound.bind(&own, id(2)), Err(InUse));
     bound.remove(&own, id(1), true);
@@ -236,7 +285,7 @@ proptest! {
                             !connected && binding.places().any(|own| own == Place { addr: place, port })
                         })
                     };
-                    let found = bound.find(addr, port, |_| Some(0)).map(|id| model[&id.slot].0);
+                    let found = bound.find(addr, port, |_| Some(0), |_| 0).map(|id| model[&id.slot].0);
                     prop_assert_eq!(found.is_some(), takes(true) || takes(false));
                     if let Some(found) = found {
                         prop_assert_eq!(found.addr == addr, takes(true));

@@ -6,7 +6,7 @@ use crate::drop::DropReason;
 use crate::family::Family;
 use crate::packet::{IpVersion, Packet};
 use crate::socket::SocketError;
-use crate::udp;
+use crate::udp::{self, IcmpReport};
 use crate::wire::icmp::{v4, v6};
 use crate::wire::{IcmpHeader, protocol};
 
@@ -39,7 +39,7 @@ pub(super) fn notify<F: Family>(cx: &mut Context<'_>, mut packet: Packet, header
         return cx.drop(packet, DropReason::IcmpInvalid);
     }
     let quote = packet.data().get(quote_at..).unwrap_or_default();
-    let Some((protocol, mut quoted)) = parse_quote::<F>(quote, packet.iif) else {
+    let Some((protocol, mut quoted, datagram)) = parse_quote::<F>(quote, packet.iif) else {
         return cx.drop(packet, DropReason::IcmpInvalid);
     };
     let Some(error) = socket_error::<F>(header) else {
@@ -48,22 +48,30 @@ pub(super) fn notify<F: Family>(cx: &mut Context<'_>, mut packet: Packet, header
     if error == SocketError::MessageTooLong {
         quoted.mtu = Some(announced_mtu::<F>(header));
     }
+    let report = IcmpReport {
+        quoted,
+        error,
+        kind: header.kind,
+        code: header.code,
+        offender: F::src(&packet),
+        datagram,
+    };
     match protocol {
-        protocol::UDP if udp::receive_error::<F>(cx, &quoted, error) => cx.core.consume(packet),
+        protocol::UDP if udp::receive_error::<F>(cx, &report) => cx.core.consume(packet),
         protocol::UDP | protocol::TCP => cx.drop(packet, DropReason::IcmpNoSocket),
         _ => cx.drop(packet, DropReason::IcmpIgnored),
     }
 }
 
-/// The protocol and the flow of the quoted packet, if enough of it is there: its headers in one
+/// The protocol, the flow and the transport part of the quoted packet, if enough of it is there: its headers in one
 /// piece, and 8 bytes of the transport's.
-fn parse_quote<F: Family>(quote: &[u8], iif: u32) -> Option<(u8, Quoted<F>)> {
+fn parse_quote<F: Family>(quote: &[u8], iif: u32) -> Option<(u8, Quoted<F>, &[u8])> {
     let headers = Headers::parse(F::VERSION, quote)?;
     if !headers.is_first {
         return None;
     }
-    let transport = quote.get(headers.offset..headers.offset + TRANSPORT_QUOTE)?;
-    let [s0, s1, d0, d1, ..] = transport else {
+    let transport = quote.get(headers.offset..)?;
+    let [s0, s1, d0, d1, ..] = transport.get(..TRANSPORT_QUOTE)? else {
         return None;
     };
     let quoted = Quoted {
@@ -74,7 +82,7 @@ fn parse_quote<F: Family>(quote: &[u8], iif: u32) -> Option<(u8, Quoted<F>)> {
         remote_port: u16::from_be_bytes([*d0, *d1]),
         mtu: None,
     };
-    Some((headers.protocol, quoted))
+    Some((headers.protocol, quoted, transport))
 }
 
 /// RFC 1191 section 4; RFC 4443 section 3.2.
@@ -169,7 +177,7 @@ mod tests {
             0x45, 0, 0, 36, 0, 1, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 1, 0, 2, // IPv4
             0x9c, 0x40, 0, 53, 0, 16, 0, 0, // UDP
         ];
-        let (protocol, quoted) = parse_quote::<V4>(&quote, 3).expect("a whole quote");
+        let (protocol, quoted, _) = parse_quote::<V4>(&quote, 3).expect("a whole quote");
         assert_eq!(protocol, protocol::UDP);
         assert_eq!(
             (quoted.local, quoted.local_port),

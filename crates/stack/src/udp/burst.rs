@@ -1,0 +1,143 @@
+//! Consecutive datagrams of a batch for one socket, which enter its queue together: one lock and one
+//! wake-up for all of them.
+//!
+//! They are collected while the batch is acted upon, in the order of arrival, and delivered when
+//! one comes that is for another socket, or when the batch ends. Each has been found to be the
+//! socket's while the socket was in a certain state. If it is still in that state when its queue is
+//! locked, all are its; else each is looked up anew. A state does not come back meanwhile: to write a
+//! key set again takes a grace period, and the batch is read under a guard.
+
+use super::queue::Moved;
+use super::receive;
+use crate::core::{Context, Local};
+use crate::demux::flow::Flow;
+use crate::packet::{Packet, PacketQueue, Verdict};
+use crate::socket::{Slot, SocketId, Status};
+
+/// The burst in hand.
+#[derive(Default)]
+pub(crate) struct Burst {
+    recipient: Option<Recipient>,
+    datagrams: PacketQueue,
+}
+
+struct Recipient {
+    id: SocketId,
+    /// The state in which the socket takes the datagrams, packed.
+    state: u64,
+    iif: u32,
+    /// Of the datagram that came last.
+    flow: Flow,
+}
+
+/// A socket, in the state in which it takes a datagram.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Taker<'a> {
+    pub(crate) id: SocketId,
+    pub(crate) slot: &'a Slot,
+    pub(crate) status: Status,
+}
+
+impl Burst {
+    /// Whether a datagram of this flow goes where the last one went; `found` is what early demux
+    /// knows. Whoever is published while the batch is under way may come too late for it.
+    #[inline]
+    pub(super) fn continues(&self, flow: &Flow, iif: u32, found: Option<SocketId>) -> bool {
+        self.recipient.as_ref().is_some_and(|last| {
+            last.flow == *flow && last.iif == iif && found.is_none_or(|id| id == last.id)
+        })
+    }
+
+    /// One more of the same.
+    pub(super) fn push(&mut self, datagram: Packet) {
+        self.datagrams.push(datagram);
+    }
+}
+
+/// Adds a datagram for `taker`; whoever the burst is for gets it first, if that is another.
+pub(super) fn add(cx: &mut Context<'_>, taker: &Taker<'_>, flow: Flow, datagram: Packet) {
+    let state = taker.status.pack();
+    let last = cx.core.burst.recipient.as_ref();
+    if !last.is_some_and(|last| last.state == state && last.id == taker.id) {
+        flush(cx);
+    }
+    let burst = &mut cx.core.burst;
+    burst.recipient = Some(Recipient {
+        id: taker.id,
+        state,
+        iif: datagram.iif,
+        flow,
+    });
+    burst.datagrams.push(datagram);
+}
+
+/// Delivers the burst. To be called when a batch ends.
+pub(crate) fn flush(cx: &mut Context<'_>) {
+    let Local {
+        burst, allowance, ..
+    } = &mut *cx.core;
+    let Some(Recipient { id, state, .. }) = burst.recipient else {
+        return;
+    };
+    burst.recipient = None;
+    let slot = cx.stack.demux.sockets().slot(id.slot);
+    let datagrams = &mut burst.datagrams;
+    let pushed = slot.map_or(Err(Moved), |slot| {
+        let sysctls = cx.view.sysctls;
+        slot.queue.push(datagrams, allowance, sysctls, state)
+    });
+    if !datagrams.is_empty() {
+        let left = core::mem::take(datagrams);
+        finish(cx, slot, left, pushed);
+    }
+}
+
+/// Drops what was refused, and looks for the new sockets of what came too late for the old one.
+#[cold]
+fn finish(
+    cx: &mut Context<'_>,
+    slot: Option<&Slot>,
+    mut left: PacketQueue,
+    pushed: Result<(), Moved>,
+) {
+    if let (Ok(()), Some(slot)) = (pushed, slot) {
+        return drop_refused(cx, slot, &mut left);
+    }
+    while let Some(datagram) = left.pop() {
+        receive::deliver_alone(cx, datagram);
+    }
+}
+
+/// Puts one datagram into a socket's queue, if the socket is in the state `status`.
+///
+/// # Errors
+///
+/// The datagram, if it is not.
+pub(super) fn enqueue(
+    cx: &mut Context<'_>,
+    slot: &Slot,
+    status: Status,
+    datagram: Packet,
+) -> Result<(), Packet> {
+    let mut alone = PacketQueue::new();
+    alone.push(datagram);
+    let allowance = &mut cx.core.allowance;
+    let pushed = slot
+        .queue
+        .push(&mut alone, allowance, cx.view.sysctls, status.pack());
+    match pushed {
+        Ok(()) => drop_refused(cx, slot, &mut alone),
+        Err(Moved) => return alone.pop().map_or(Ok(()), Err),
+    }
+    Ok(())
+}
+
+fn drop_refused(cx: &mut Context<'_>, slot: &Slot, refused: &mut PacketQueue) {
+    slot.add_drops(refused.len());
+    while let Some(datagram) = refused.pop() {
+        match datagram.verdict {
+            Verdict::Drop(reason) => cx.drop(datagram, reason),
+            _ => cx.core.consume(datagram),
+        }
+    }
+}
