@@ -73,7 +73,9 @@ pub(crate) fn option(error: OptionError) -> io::Error {
 
 pub(crate) fn filter(error: FilterError) -> io::Error {
     let kind = match error {
-        FilterError::NotOpen(_) | FilterError::Program(_) => io::ErrorKind::InvalidInput,
+        FilterError::NotOpen(_) | FilterError::Program(_) | FilterError::NoGroup => {
+            io::ErrorKind::InvalidInput
+        }
         FilterError::Locked => io::ErrorKind::PermissionDenied,
         FilterError::NotAttached => io::ErrorKind::NotFound,
         FilterError::TooMany => io::ErrorKind::OutOfMemory,

@@ -130,7 +130,11 @@ impl World {
         match dice.below(32) {
             27.. => groups::change(stack, id, dice),
             23 => ignore(stack.udp_detach_filter(id)),
-            24..=26 => ignore(stack.udp_attach_filter(id, &programs::program(dice))),
+            24 => {
+                ignore(stack.udp_set_reuse_port(id, true));
+                ignore(stack.udp_attach_group_program(id, &programs::program(dice)));
+            }
+            25..=26 => ignore(stack.udp_attach_filter(id, &programs::program(dice))),
             20..=22 => {
                 let [here, there] = shapes::flow(dice);
                 ignore(stack.udp_set_reuse_addr(id, true));

@@ -58,6 +58,33 @@ impl UdpSocket {
             .map_err(error::filter)
     }
 
+    /// Has a program pick the member of this socket's `SO_REUSEPORT` group that gets a datagram
+    /// (`SO_ATTACH_REUSEPORT_CBPF`). It sees the payload and returns the member's place, counted from
+    /// 0 in the order in which they were bound; connected members are not counted. Anything else
+    /// leaves the choice to the flow's hash. Of several programs in a group, that of the member
+    /// bound first counts.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`attach_filter`](Self::attach_filter); [`io::ErrorKind::InvalidInput`] for a socket
+    /// that is in no group.
+    pub fn attach_reuse_port_program(&self, program: &[Instruction]) -> io::Result<()> {
+        self.inner()
+            .udp_attach_group_program(self.shared.id, program)
+            .map_err(error::filter)
+    }
+
+    /// Takes that program away (`SO_DETACH_REUSEPORT_BPF`).
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::NotFound`] if there is none.
+    pub fn detach_reuse_port_program(&self) -> io::Result<()> {
+        self.inner()
+            .udp_detach_group_program(self.shared.id)
+            .map_err(error::filter)
+    }
+
     /// Keeps the filter, or that there is none, as it is for as long as the socket lives
     /// (`SO_LOCK_FILTER`): before the socket is handed to who should not change it.
     ///

@@ -41,7 +41,7 @@ use self::row::{Class, Listener};
 use crate::family::{V4, V6};
 use crate::packet::{IpVersion, Packet};
 use crate::siphash::Key;
-use crate::socket::{Control, Mode, Slot, SocketError, SocketId, Sockets, Status};
+use crate::socket::{Control, Flag, Mode, Slot, SocketError, SocketId, Sockets, Status};
 use crate::udp::memory::SocketMemory;
 use crate::wire::protocol;
 
@@ -56,6 +56,8 @@ pub struct Demux {
     moves: CacheLine<AtomicU64>,
     memory: SocketMemory,
     early_key: StaticKey,
+    /// On while a socket has a program for its group.
+    group_programs: StaticKey,
     /// How many ephemeral ports were looked for.
     ephemeral: AtomicU64,
 }
@@ -82,6 +84,7 @@ impl Demux {
             moves: CacheLine::default(),
             memory: SocketMemory::new(socket_memory),
             early_key: StaticKey::new(),
+            group_programs: StaticKey::new(),
             ephemeral: AtomicU64::new(0),
         }
     }
@@ -89,6 +92,11 @@ impl Demux {
     /// On while there is a connected socket.
     pub(crate) fn early_key(&self) -> &StaticKey {
         &self.early_key
+    }
+
+    /// On while a socket has a program for its group.
+    pub(crate) fn group_programs(&self) -> &StaticKey {
+        &self.group_programs
     }
 
     pub(crate) fn sockets(&self) -> &Sockets {
@@ -119,22 +127,46 @@ struct Hit<'a> {
 /// Looking packets up. To be called under a guard.
 impl Demux {
     /// The socket that takes the flow's packets: the connected one, else the best that takes
-    /// datagrams from anybody.
-    pub(crate) fn lookup(&self, flow: &Flow, local: (IpAddr, u16), iif: u32) -> Option<SocketId> {
+    /// datagrams from anybody. Of a group, the member whose place `ask` says, if it is told the slot
+    /// that has the group's program, and how many there are; else one by the flow.
+    pub(crate) fn lookup(
+        &self,
+        flow: &Flow,
+        local: (IpAddr, u16),
+        iif: u32,
+        mut ask: impl FnMut(&Slot, usize) -> Option<usize>,
+    ) -> Option<SocketId> {
         let hash = flow.hash(self.key);
+        let mut choose = |members: &mut dyn Iterator<Item = &Listener>, count| {
+            let by_program = self
+                .group_program(members)
+                .and_then(|slot| ask(slot, count));
+            by_program
+                .filter(|nth| *nth < count)
+                .unwrap_or_else(|| scale(hash, count))
+        };
         let mut moves = self.moves.load(Ordering::Acquire);
         loop {
             if let Some(hit) = self.find_connected(flow, hash, iif) {
                 return Some(hit.id);
             }
             let score = |listener: &Listener| self.score(listener, local.0, flow, iif);
-            let found = self.bound.find(local.0, local.1, score, scale(hash));
+            let found = self.bound.find(local.0, local.1, score, &mut choose);
             let now = self.moves.load(Ordering::Acquire);
             if now == moves {
                 return found;
             }
             moves = now;
         }
+    }
+
+    /// The first member that has a program for its group.
+    fn group_program(&self, members: &mut dyn Iterator<Item = &Listener>) -> Option<&Slot> {
+        if !self.group_programs.is_enabled() {
+            return None;
+        }
+        let mut slots = members.filter_map(|member| self.sockets.get(member.id));
+        slots.find(|slot| slot.options().has(Flag::GroupProgram))
     }
 
     /// Every socket that takes the flow's packets, each of them once: for broadcasts and groups.
@@ -436,8 +468,8 @@ impl Seat {
 }
 
 /// A flow's place among so many, each alike likely (Linux's `reciprocal_scale`).
-fn scale(hash: u64) -> impl Fn(usize) -> usize {
-    move |count| ((u128::from(hash) * count as u128) >> 64) as usize
+fn scale(hash: u64, count: usize) -> usize {
+    ((u128::from(hash) * count as u128) >> 64) as usize
 }
 
 /// A word of the established table: slot, a bit for TCP's time-wait, key set.

@@ -37,6 +37,15 @@ impl<'a, 'c> Subject<'a, 'c> {
         }
     }
 
+    /// A packet as a program of a group sees it: what is in the datagram.
+    pub(crate) fn payload(cx: &'a mut Context<'c>, packet: &'a Packet) -> Self {
+        Self {
+            start: usize::from(packet.l4_offset) + UdpHeader::LEN,
+            cx,
+            packet,
+        }
+    }
+
     pub(super) fn len(&self) -> u32 {
         let len = self.packet.total_len().saturating_sub(self.start);
         u32::try_from(len).unwrap_or(u32::MAX)

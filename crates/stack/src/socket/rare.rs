@@ -16,6 +16,8 @@ use crate::packet::IpVersion;
 pub(crate) struct Rare {
     /// The program that decides what gets into the queue (`SO_ATTACH_FILTER`).
     pub(crate) filter: Rcu<Option<Program>>,
+    /// The program that picks members of its group (`SO_ATTACH_REUSEPORT_CBPF`).
+    pub(crate) group_program: Rcu<Option<Program>>,
     /// The groups that it has joined.
     pub(crate) memberships: Rcu<Vec<Membership>>,
     /// [`MulticastOptions`], of IPv4 and IPv6.
@@ -48,6 +50,7 @@ impl Rare {
         let options = MulticastOptions::default().pack();
         Self {
             filter: Rcu::new(domain, None),
+            group_program: Rcu::new(domain, None),
             memberships: Rcu::new(domain, Vec::new()),
             multicast: [AtomicU64::new(options), AtomicU64::new(options)],
         }

@@ -27,6 +27,9 @@ pub enum FilterError {
     /// ENOENT: there is none to detach.
     #[error("no filter is attached")]
     NotAttached,
+    /// EINVAL: it shares its port with nobody.
+    #[error("the socket is in no group: SO_REUSEPORT is not set")]
+    NoGroup,
     /// ENOMEM.
     #[error("too many sockets have filters")]
     TooMany,
@@ -83,8 +86,69 @@ impl Stack {
         Ok(())
     }
 
+    /// Has a program pick the member of the socket's group that gets a datagram
+    /// (`SO_ATTACH_REUSEPORT_CBPF`): by place, counted from 0 in the order in which those were bound
+    /// that are not connected. The program sees the payload. What it returns beyond the group leaves
+    /// the choice to the flow. Of several programs in a group, that of the member bound first
+    /// counts.
+    ///
+    /// # Errors
+    ///
+    /// [`FilterError`].
+    pub fn udp_attach_group_program(
+        &self,
+        id: SocketId,
+        program: &[Instruction],
+    ) -> Result<(), FilterError> {
+        let program = Program::new(program)?;
+        let (slot, _control) = self.demux.control(id).ok_or(NotOpen)?;
+        check_unlocked(slot)?;
+        if !slot.options().has(Flag::ReusePort) {
+            return Err(FilterError::NoGroup);
+        }
+        let sockets = self.demux.sockets();
+        let rare = sockets.make_rare(slot).ok_or(FilterError::TooMany)?;
+        rare.group_program.publish(Some(program));
+        if !slot.options().has(Flag::GroupProgram) {
+            slot.options().set(Flag::GroupProgram, true);
+            self.demux.group_programs().inc();
+        }
+        Ok(())
+    }
+
+    /// Takes the socket's program for its group away (`SO_DETACH_REUSEPORT_BPF`).
+    ///
+    /// # Errors
+    ///
+    /// [`FilterError`].
+    pub fn udp_detach_group_program(&self, id: SocketId) -> Result<(), FilterError> {
+        let (slot, _control) = self.demux.control(id).ok_or(NotOpen)?;
+        if !slot.options().has(Flag::GroupProgram) {
+            return Err(FilterError::NotAttached);
+        }
+        self.discard_group_program(slot);
+        Ok(())
+    }
+
+    fn discard_group_program(&self, slot: &Slot) {
+        if !slot.options().has(Flag::GroupProgram) {
+            return;
+        }
+        slot.options().set(Flag::GroupProgram, false);
+        self.demux.group_programs().dec();
+        if let Some(rare) = self.demux.sockets().rare(slot) {
+            rare.group_program.publish(None);
+        }
+    }
+
+    /// Frees the programs of a socket that closes. The caller holds the control lock.
+    pub(super) fn discard_programs(&self, slot: &Slot) {
+        self.discard_filter(slot);
+        self.discard_group_program(slot);
+    }
+
     /// Frees a slot's program. The caller holds the control lock.
-    pub(super) fn discard_filter(&self, slot: &Slot) {
+    fn discard_filter(&self, slot: &Slot) {
         if !slot.options().has(Flag::Filter) {
             return;
         }
@@ -174,4 +238,11 @@ fn kept(cx: &mut Context<'_>, slot: &Slot, packet: &Packet) -> Option<usize> {
     let program = rare.filter.read(cx.view.guard).as_ref()?;
     let kept = program.run(&mut Subject::datagram(cx, packet));
     Some(usize::try_from(kept).unwrap_or(usize::MAX))
+}
+
+/// The member of a group that its program picks, by its place.
+pub(super) fn pick(cx: &mut Context<'_>, slot: &Slot, packet: &Packet) -> Option<usize> {
+    let rare = cx.stack.demux.sockets().rare(slot)?;
+    let program = rare.group_program.read(cx.view.guard).as_ref()?;
+    usize::try_from(program.run(&mut Subject::payload(cx, packet))).ok()
 }

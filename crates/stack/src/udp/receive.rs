@@ -16,7 +16,7 @@ use crate::ip::destination;
 use crate::ip::icmp::{self, IcmpError};
 use crate::packet::{ChecksumState, Destination, IpVersion, Packet};
 use crate::segment;
-use crate::socket::{Flag, SocketId};
+use crate::socket::{Flag, Slot, SocketId};
 use crate::wire::UdpHeader;
 
 /// Takes a datagram for this host. It is in its socket's queue when the batch ends
@@ -92,7 +92,9 @@ fn is_for_one<F: Family>(cx: &Context<'_>, packet: &Packet) -> bool {
 fn deliver<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
     let flow = Flow::of_packet::<F>(&packet);
     let found = packet.socket.take();
-    if cx.core.burst.continues(&flow, packet.iif, found) {
+    // A group's program may send the datagrams of one flow to different members.
+    let is_by_flow = found.is_some() || !cx.stack.demux.group_programs().is_enabled();
+    if is_by_flow && cx.core.burst.continues(&flow, packet.iif, found) {
         return cx.core.burst.push(packet);
     }
     let Some(taker) = find::<F>(cx, &packet, &flow, found) else {
@@ -111,16 +113,18 @@ fn deliver<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
 
 /// Finds the datagram's socket, which may move away at any moment.
 fn find<'a, F: Family>(
-    cx: &Context<'a>,
+    cx: &mut Context<'a>,
     packet: &Packet,
     flow: &Flow,
     found: Option<SocketId>,
 ) -> Option<Taker<'a>> {
-    let demux = &cx.stack.demux;
+    let stack = cx.stack;
+    let demux = &stack.demux;
+    let mut ask = |slot: &Slot, _count| filter::pick(cx, slot, packet);
     let mut candidate = found;
     // Each turn, a socket has moved meanwhile.
     loop {
-        let looked_up = || demux.lookup(flow, local::<F>(packet), packet.iif);
+        let looked_up = || demux.lookup(flow, local::<F>(packet), packet.iif, &mut ask);
         let id = candidate.take().or_else(looked_up)?;
         if let Some(slot) = demux.sockets().slot(id.slot)
             && let Some(status) = slot.takes(id, flow, packet.iif)
