@@ -19,7 +19,9 @@ pub use forebay_os::{netif, netns};
 /// The stack underneath, for who drives it by hand: no devices, no clock, no threads.
 pub use forebay_stack as core;
 /// What messages of [`UdpSocket`]s are made of.
-pub use forebay_stack::udp::{Datagram, Message, Received, RecvSlot};
+pub use forebay_stack::udp::{
+    Datagram, ErrorOrigin, ErrorReport, Message, MtuDiscover, Received, RecvSlot,
+};
 pub use forebay_stack::{control, counters, drop, fib, filter, interface, multicast, sysctl};
 pub use forebay_sync::tsc;
 pub use stack::{Stack, StackBuilder};

@@ -66,7 +66,7 @@ fn flows_are_spread_over_the_members_that_are_not_connected() {
             let got = spread(&mut rig, &net, &left);
             assert_eq!(got.iter().map(Vec::len).sum::<usize>(), 60);
             assert!(got.iter().all(|ports| ports.len() > 5), "{got:?}");
-            left.map(|id| rig.close(id));
+            left.iter().for_each(|id| rig.close(*id));
         }
         assert!(rig.is_silent());
     });

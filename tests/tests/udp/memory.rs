@@ -160,7 +160,7 @@ fn charges_balance_when_readers_and_cores_meet() {
                     let _ = stack.udp_is_readable(id, true).expect("open");
                     if let Some(datagram) = stack.udp_take(id).expect("open") {
                         read += 1;
-                        if read % 2 == 0 {
+                        if read.is_multiple_of(2) {
                             stack.udp_recycle(datagram);
                         }
                     }

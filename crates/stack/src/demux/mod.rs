@@ -399,7 +399,7 @@ impl Demux {
             device: keys.device(),
             ..control.class
         };
-        let binding = Binding::new(addr, port, class, &slot.options());
+        let binding = Binding::new(addr, port, class, slot.options());
         Some(Seat {
             binding,
             peer: is_connected.then(|| keys.remote()),

@@ -29,10 +29,12 @@ pub struct PathMtu {
     pub locked: bool,
 }
 
+type Shard = Vec<(IpAddr, PathMtu)>;
+
 /// The paths that take less than their first link.
 pub(crate) struct PathMtus {
     key: Key,
-    shards: Box<[CacheLine<Mutex<Vec<(IpAddr, PathMtu)>>>]>,
+    shards: Box<[CacheLine<Mutex<Shard>>]>,
     /// How many there are, so that nobody takes a lock for none.
     len: AtomicUsize,
 }
@@ -78,7 +80,7 @@ impl PathMtus {
         }
     }
 
-    fn shard(&self, dst: IpAddr) -> MutexGuard<'_, Vec<(IpAddr, PathMtu)>> {
+    fn shard(&self, dst: IpAddr) -> MutexGuard<'_, Shard> {
         let bits = match dst {
             IpAddr::V4(dst) => u128::from(dst.to_bits()),
             IpAddr::V6(dst) => dst.to_bits(),

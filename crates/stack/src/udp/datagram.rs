@@ -39,7 +39,7 @@ impl Datagram {
     /// The payload, buffer by buffer: a datagram that came in one piece mostly lies in one.
     pub fn chunks(&self) -> impl Iterator<Item = &[u8]> {
         let mut skip = self.packet.as_ref().map_or(0, payload_offset);
-        let chunks = self.packet.iter().flat_map(|packet| packet.chunks());
+        let chunks = self.packet.iter().flat_map(Packet::chunks);
         chunks.filter_map(move |chunk| {
             let rest = chunk.get(skip..).unwrap_or_default();
             skip = skip.saturating_sub(chunk.len());

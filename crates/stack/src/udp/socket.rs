@@ -109,7 +109,7 @@ impl Stack {
             return Err(BindError::AlreadyBound);
         }
         let ip = addr.ip().to_canonical();
-        let options = &slot.options();
+        let options = slot.options();
         let is_foreign = match options.has(Flag::Inet6) {
             true => ip.is_ipv4() && options.has(Flag::V6Only),
             false => ip.is_ipv6(),
@@ -197,7 +197,7 @@ impl Stack {
             ..binding.class
         };
         let to = Seat {
-            binding: Binding::new(local, binding.port, class, &slot.options()),
+            binding: Binding::new(local, binding.port, class, slot.options()),
             peer: Some((peer_ip, peer.port())),
         };
         self.demux.reseat(id, slot, &mut control, &to);
@@ -227,7 +227,7 @@ impl Stack {
         } else {
             every_address(slot)
         };
-        let binding = Binding::new(addr, port, class, &slot.options());
+        let binding = Binding::new(addr, port, class, slot.options());
         self.demux.reseat(
             id,
             slot,
@@ -332,7 +332,7 @@ fn binding_of(slot: &Slot, control: &Control, addr: IpAddr, port: u16) -> Bindin
             share: slot.options().has(Flag::ReuseAddr),
             group: slot.options().has(Flag::ReusePort),
         },
-        &slot.options(),
+        slot.options(),
     )
 }
 
