@@ -51,8 +51,13 @@ impl Clock {
         ticks * self.nanos_per_tick
     }
 
+    /// How many ticks so many nanoseconds are.
+    pub(crate) fn ticks(&self, nanos: f64) -> f64 {
+        nanos / self.nanos_per_tick
+    }
+
     /// How many cycles of the time-stamp counter a time has, if there is one.
     pub(crate) fn cycles(&self, nanos: f64) -> Option<f64> {
-        self.counts_cycles.then(|| nanos / self.nanos_per_tick)
+        self.counts_cycles.then(|| self.ticks(nanos))
     }
 }

@@ -11,6 +11,7 @@ mod config;
 mod control;
 mod daemon;
 mod datagrams;
+mod numbers;
 mod playback;
 mod random;
 mod text_file;

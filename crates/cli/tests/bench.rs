@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::fs;
+
 use serde_json::Value;
 
 use common::forebay;
@@ -24,13 +26,13 @@ fn rows(args: &str) -> Vec<Value> {
 }
 
 /// What a cell's rows are.
-const ROWS: [(&str, Option<u64>); 6] = [
-    ("stages", Some(1)),
-    ("stages", Some(0)),
-    ("control", Some(0)),
-    ("floor", None),
-    ("generate", None),
-    ("verify", None),
+const ROWS: [(Option<&str>, Option<u64>); 6] = [
+    (None, Some(1)),
+    (None, Some(0)),
+    (Some("control"), Some(0)),
+    (Some("floor"), None),
+    (Some("generate"), None),
+    (Some("verify"), None),
 ];
 
 #[test]
@@ -55,7 +57,7 @@ fn route_prints_every_cell() {
             assert_eq!(row["sockets"], sockets);
             assert_eq!(row["own"], own);
             assert_eq!(row["local"], 50);
-            assert_eq!(row["row"], what);
+            assert_eq!(row.get("row"), what.map(Value::from).as_ref());
             assert_eq!(row["ip_early_demux"].as_u64(), early_demux);
             assert!(row["ns"].as_f64().is_some_and(|ns| ns > 0.0), "{row}");
             assert!(row["mpps"].as_f64().is_some_and(|mpps| mpps > 0.0), "{row}");
@@ -78,4 +80,96 @@ fn demux_filters_by_reverse_path_in_ipv4() {
         places,
         [(4, 0), (4, 1), (4, 0), (4, 1), (6, 0), (6, 0)].map(|(f, r)| (f.into(), r.into()))
     );
+}
+
+#[test]
+fn a_plot_has_a_bar_for_each_setting() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let plot = dir.path().join("plot.svg");
+    for (args, kinds) in [
+        (
+            "bench route --routes 100 --sockets 0,50 --local 0,50 --rounds 3",
+            3,
+        ),
+        ("bench demux --routes 100 --sockets 1,50 --rounds 3", 2),
+    ] {
+        let output = forebay(dir.path())
+            .args(args.split(' '))
+            .arg("--svg")
+            .arg(&plot)
+            .output()
+            .expect("run");
+        assert!(output.status.success(), "{output:?}");
+        let table = String::from_utf8(output.stdout).expect("UTF-8");
+        let is_row = |line: &&str| line.trim_start().starts_with(['4', '6']);
+        let rows = table.lines().filter(is_row).count();
+
+        let svg = fs::read_to_string(&plot).expect("a file");
+        let document = roxmltree::Document::parse(&svg).expect("well-formed");
+        let elements = document.descendants().filter(roxmltree::Node::is_element);
+        let is_bar = |color: &str| {
+            let rectangles = elements
+                .clone()
+                .filter(|node| node.tag_name().name() == "rect");
+            rectangles
+                .filter(|node| node.attribute("fill") == Some(color))
+                .count()
+        };
+        // The legend has one of each kind, too.
+        let colors = ["#0072B2", "#E69F00", "#969696"];
+        for color in colors.iter().take(kinds) {
+            assert_eq!(is_bar(color), rows + 1, "{color} for {args}");
+        }
+        for text in ["IPv4, 100 routes", "IPv6, 100 routes", "ns a packet"] {
+            assert!(svg.contains(text), "{text} in\n{svg}");
+        }
+    }
+}
+
+#[test]
+fn a_plot_that_cannot_be_written_is_refused_at_once() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for bench in ["route", "demux"] {
+        let output = forebay(dir.path())
+            .args(["bench", bench, "--rounds", "100000", "--svg"])
+            .arg(dir.path().join("no/plot.svg"))
+            .output()
+            .expect("run");
+        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(output.stdout, b"", "nothing was measured");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let expected = "no/plot.svg: No such file or directory";
+        assert!(errors.contains(expected), "{errors}");
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for (args, expected) in [
+        ("route --rounds 0", "0 is not in 3..=100000"),
+        ("route --rounds -1", "-1 is not in 3..=100000"),
+        ("route --routes 0", "0 is not in 1..=4000000"),
+        ("route --sockets -1", "-1 is not in 0..=10000000"),
+        ("route --local 101", "101 is not in 0..=100"),
+        ("route --local -1", "-1 is not in 0..=100"),
+        (
+            "route --own 10.0.0.0/8",
+            "a number from 1 to 100000, or 0.0.0.0/0",
+        ),
+        ("route --own -1", "a number from 1 to 100000, or 0.0.0.0/0"),
+        ("route --family 5", "possible values: 4, 6"),
+        ("demux --sockets 0", "0 is not in 1..=10000000"),
+        ("demux --routes -1", "-1 is not in 1..=4000000"),
+        ("demux --rp-filter 2", "2 is not in 0..=1"),
+    ] {
+        let output = forebay(dir.path())
+            .arg("bench")
+            .args(args.split(' '))
+            .output()
+            .expect("run");
+        assert_eq!(output.status.code(), Some(1), "{args}");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(errors.contains(expected), "{args}: {errors}");
+    }
 }

@@ -195,6 +195,33 @@ fn replay_names_the_packets_that_a_knob_makes_a_difference_to() {
 }
 
 #[test]
+fn a_mix_needs_no_capture() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mix = ["--mix", "90:10"];
+    let compare = ["--compare", "net.ipv4.ip_early_demux=0,1", "--loop", "4"];
+    let text = stdout(&run(
+        dir.path(),
+        &[&["replay"], &mix[..], &compare].concat(),
+    ));
+    for expected in [
+        "a mix of 90:10: 10,000 packets of IP (5,000 IPv4, 5,000 IPv6), 640.0 kB\n",
+        "100 sockets connected for the UDP flows to this host\n",
+        "The same became of every packet under both.\n",
+        "it finds the socket of 1,000 of 10,000 packets.\n",
+    ] {
+        assert!(text.contains(expected), "{expected:?} in\n{text}");
+    }
+    assert!(text.lines().count() <= 32, "one screen:\n{text}");
+
+    let text = stdout(&run(
+        dir.path(),
+        &[&["trace", "-n", "1-2"], &mix[..]].concat(),
+    ));
+    let end = "10,000 frames: 9,000 forwarded, 1,000 delivered\n";
+    assert!(text.ends_with(end), "{text}");
+}
+
+#[test]
 fn a_configuration_decides_where_packets_go() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = capture(dir.path());
@@ -260,6 +287,14 @@ fn errors_say_what_where_and_what_to_do() {
             "expected an address or a prefix",
         ),
         (vec!["replay", file, "--loop", "0"], "--loop"),
+        (vec!["replay"], "<FILE.pcap|--mix <TRANSIT:LOCAL>>"),
+        (vec!["replay", "--mix", "90"], "as in 90:10"),
+        (vec!["replay", "--mix", "0:0"], "as in 90:10"),
+        (vec!["replay", file, "--mix", "1:1"], "cannot be used with"),
+        (
+            vec!["trace", "--mix", "1:1", "--host"],
+            "cannot be used with",
+        ),
     ] {
         let output = run(dir.path(), &args);
         let errors = String::from_utf8_lossy(&output.stderr);

@@ -15,7 +15,7 @@ mod udp;
 mod worker;
 
 pub use driver::DeviceStatus;
-pub use forebay_os::{netif, netns};
+pub use forebay_os::{bpf, netif, netns, tcp_repair};
 /// The stack underneath, for who drives it by hand: no devices, no clock, no threads.
 pub use forebay_stack as core;
 /// What messages of [`UdpSocket`]s are made of.
@@ -23,7 +23,7 @@ pub use forebay_stack::udp::{
     Datagram, ErrorOrigin, ErrorReport, Message, MtuDiscover, Received, RecvSlot,
 };
 pub use forebay_stack::{control, counters, drop, fib, filter, interface, multicast, sysctl};
-pub use forebay_sync::tsc;
+pub use forebay_sync::{rcu, tsc};
 pub use stack::{Stack, StackBuilder};
 pub use udp::{UdpOptions, UdpSocket};
 pub use worker::Worker;

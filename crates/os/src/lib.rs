@@ -4,14 +4,17 @@
 //! - [`vnet`]: the virtio-net header in front of each of those packets;
 //! - [`netif`]: addresses, routes and link state of the kernel's interfaces;
 //! - [`netns`]: private networks, in which a command sees nothing but what Forebay gives it;
+//! - [`bpf`] and [`tcp_repair`]: packets and connections for measuring the kernel's own stack;
 //! - [`wake`] and [`poll`]: how a worker sleeps, and how others wake it.
 //!
 //! Linux only.
 
+pub mod bpf;
 pub mod name;
 pub mod netif;
 pub mod netns;
 pub mod poll;
+pub mod tcp_repair;
 pub mod tun;
 pub mod vnet;
 pub mod wake;

@@ -16,6 +16,8 @@ use rustix::thread::Timespec;
 
 use request::{Reply, Request};
 
+use crate::name::InterfaceName;
+
 /// How long an address may take to be completed.
 const PATIENCE_MS: u32 = 2_000;
 const ONE_MS: Timespec = Timespec {
@@ -76,6 +78,36 @@ pub enum NextHop {
     Interface(u32),
 }
 
+/// What kind of interface to make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkKind {
+    /// veth(4): one end of a cable between two interfaces. The kernel makes the other one, too, with
+    /// a name of its own choice (the first free one of `veth0`, `veth1` and so on).
+    Veth,
+    /// An interface that drops all that is sent by it, and counts it as sent.
+    Dummy,
+    /// An intermediate functional block. It drops all that is sent by it and was not redirected to
+    /// it, and counts it as received.
+    Ifb,
+}
+
+impl LinkKind {
+    /// The name of the driver (`rtnl_link_ops`).
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Veth => "veth",
+            Self::Dummy => "dummy",
+            Self::Ifb => "ifb",
+        }
+    }
+
+    fn to_kernel(self) -> [u8; 8] {
+        let mut name = [0; 8];
+        name[..self.name().len()].copy_from_slice(self.name().as_bytes());
+        name
+    }
+}
+
 impl Netlink {
     /// Opens a socket to the network namespace of the calling thread.
     ///
@@ -102,6 +134,27 @@ impl Netlink {
     /// `ENODEV` if there is none.
     pub fn index(&self, name: &str) -> io::Result<u32> {
         Ok(rustix::net::netdevice::name_to_index(&self.socket, name)?)
+    }
+
+    /// Makes an interface with this hardware address.
+    ///
+    /// # Errors
+    ///
+    /// `EEXIST` if there is one of this name; `EOPNOTSUPP` if the kernel does not know the kind;
+    /// `EINVAL` if no interface can have the name; `EPERM` without `CAP_NET_ADMIN`.
+    pub fn add_link(&mut self, name: &str, kind: LinkKind, address: [u8; 6]) -> io::Result<()> {
+        let name = name.parse::<InterfaceName>().map_err(|_| Errno::INVAL)?;
+        self.transact(Request::new_link(name, kind, address))
+    }
+
+    /// Lets an interface send at once, without a queue in front of it: the queueing discipline
+    /// `noqueue` of tc(8).
+    ///
+    /// # Errors
+    ///
+    /// `EPERM` without `CAP_NET_ADMIN`, `ENODEV` without such an interface.
+    pub fn set_no_queue(&mut self, index: u32) -> io::Result<()> {
+        self.transact(Request::no_queue(index))
     }
 
     /// Brings an interface up.

@@ -6,6 +6,7 @@
 //! namespaces; the user's own rights on files stay what they were.
 
 mod child;
+mod enter;
 mod hint;
 mod report;
 mod step;
@@ -17,6 +18,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::sync::Arc;
 
+pub use enter::enter_new;
 use report::Failure;
 use step::Step;
 

@@ -43,6 +43,8 @@ pub struct Local {
     counters: Arc<Shard>,
     /// Packets that leave at the end of the batch, by interface.
     tx: Vec<(u32, PacketQueue)>,
+    /// Where in `tx` the last packet went: the next one mostly goes there too.
+    last_tx: usize,
     /// The batch in hand, kept between batches for its allocation.
     batch: Vec<Packet>,
     /// Datagrams on their way into a socket's queue.
@@ -65,6 +67,7 @@ impl Local {
             cache,
             counters,
             tx: Vec::new(),
+            last_tx: 0,
             batch: Vec::new(),
             burst: Burst::default(),
             allowance,
@@ -110,17 +113,22 @@ impl Local {
     /// Queues a packet for an interface until the end of the batch.
     #[inline(always)]
     pub(crate) fn queue_tx(&mut self, oif: u32, packet: Packet) {
-        match self.tx.iter_mut().find(|(ifindex, _)| *ifindex == oif) {
-            Some((_, queue)) => queue.push(packet),
-            None => self.queue_first(oif, packet),
+        match self.tx.get_mut(self.last_tx) {
+            Some((ifindex, queue)) if *ifindex == oif => queue.push(packet),
+            _ => self.queue_elsewhere(oif, packet),
         }
     }
 
-    #[cold]
-    fn queue_first(&mut self, oif: u32, packet: Packet) {
-        let mut queue = PacketQueue::new();
-        queue.push(packet);
-        self.tx.push((oif, queue));
+    #[inline(never)]
+    fn queue_elsewhere(&mut self, oif: u32, packet: Packet) {
+        let known = self.tx.iter().position(|(ifindex, _)| *ifindex == oif);
+        self.last_tx = known.unwrap_or_else(|| {
+            self.tx.push((oif, PacketQueue::new()));
+            self.tx.len() - 1
+        });
+        if let Some((_, queue)) = self.tx.get_mut(self.last_tx) {
+            queue.push(packet);
+        }
     }
 
     /// Hands what was queued to the interfaces; what their queues can't take is dropped.

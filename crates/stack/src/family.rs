@@ -4,6 +4,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::batch::{Sorted, TransitLanes};
 use crate::core::Context;
 use crate::counters::{IpMib, MIB_V4, MIB_V6};
 use crate::devices::{InConf, InDevice};
@@ -82,6 +83,8 @@ pub(crate) trait Family: Copy + Send + Sync + 'static {
     fn forwards(view: &View<'_>, iif: u32) -> bool;
     /// How strictly sources are checked on the interface.
     fn rp_filter(view: &View<'_>, iif: u32) -> RpFilter;
+    /// The packets of a batch to somebody else.
+    fn transit(sorted: &Sorted) -> &TransitLanes<Self::Addr>;
     /// What the knobs of the interface that a batch came in by say.
     fn in_conf<'a>(device: &'a InDevice<'_>) -> &'a InConf;
 }
@@ -215,6 +218,10 @@ impl Family for V4 {
         }
     }
 
+    fn transit(sorted: &Sorted) -> &TransitLanes<Ipv4Addr> {
+        &sorted.transit4
+    }
+
     fn in_conf<'a>(device: &'a InDevice<'_>) -> &'a InConf {
         &device.v4
     }
@@ -332,6 +339,10 @@ impl Family for V6 {
     fn rp_filter(_view: &View<'_>, _iif: u32) -> RpFilter {
         // Linux has the knob for IPv4 only; IPv6 filters by netfilter.
         RpFilter::Off
+    }
+
+    fn transit(sorted: &Sorted) -> &TransitLanes<Ipv6Addr> {
+        &sorted.transit6
     }
 
     fn in_conf<'a>(device: &'a InDevice<'_>) -> &'a InConf {

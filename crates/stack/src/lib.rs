@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod address_routes;
+pub(crate) mod batch;
 pub mod control;
 pub mod core;
 pub mod counters;

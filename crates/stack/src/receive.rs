@@ -14,6 +14,7 @@
 
 use forebay_sync::prefetch::prefetch_slice;
 
+use crate::batch::Sorted;
 use crate::core::{Context, Core};
 use crate::counters::Counter;
 use crate::demux::early;
@@ -25,7 +26,7 @@ use crate::ip::forward::forward;
 use crate::ip::icmp::{self, IcmpError};
 use crate::ip::route::route;
 use crate::ip::validate::validate;
-use crate::packet::{Destination, IpVersion, Packet, PacketQueue, Refusal, Verdict};
+use crate::packet::{IpVersion, Packet, PacketQueue, Refusal, Verdict};
 use crate::stack::Stack;
 use crate::sysctl::Knob;
 use crate::time::Instant;
@@ -135,71 +136,43 @@ fn receive_batch(
         prefetch_slice(packet.data());
     }
 
-    let mut mix = Mix::default();
-    for packet in &mut batch {
-        // What this host sent to itself says where it might have come from.
-        if ifindex != LOOPBACK || !packet.from_host {
-            packet.iif = ifindex;
-        }
-        packet.verdict = validate(cx, &device, &mut mix, packet);
-    }
+    let mut sorted = Sorted::new();
+    validate_batch(cx, &device, &mut sorted, &mut batch);
     observer.after(Stage::Validate, &batch);
-    if mix.own {
-        demux_early(cx, &mut batch);
-    }
+    early::demux(cx, &sorted.others, &mut batch);
     observer.after(Stage::EarlyDemux, &batch);
-    route(cx, &device, &mix, &mut batch);
+    route(cx, &device, &sorted, &mut batch);
     observer.after(Stage::Route, &batch);
-    for packet in batch.drain(..) {
-        act(cx, packet);
-    }
+    act_on_batch(cx, &mut batch);
     udp::flush(cx);
     observer.after(Stage::Act, &batch);
 
     cx.core.give_back_batch(batch);
 }
 
-/// What a batch has in it, as validation sees it: a stage that none of its packets needs is passed
-/// over.
-#[derive(Debug, Default)]
-pub(crate) struct Mix {
-    /// An IPv4 packet.
-    pub(crate) v4: bool,
-    /// An IPv6 packet.
-    pub(crate) v6: bool,
-    /// A packet to an address of our own.
-    pub(crate) own: bool,
-    /// IPv4 options.
-    pub(crate) options: bool,
+/// Parses every packet and tells transit apart.
+#[inline(never)]
+fn validate_batch(
+    cx: &Context<'_>,
+    device: &InDevice<'_>,
+    sorted: &mut Sorted,
+    batch: &mut [Packet],
+) {
+    for (lane, packet) in batch.iter_mut().enumerate() {
+        // What this host sent to itself says where it might have come from.
+        if device.interface.index != LOOPBACK || !packet.from_host {
+            packet.iif = device.interface.index;
+        }
+        packet.verdict = validate(cx, device, sorted, lane, packet);
+    }
 }
 
-/// Looks for the sockets of connected flows before any route is looked up (Linux's early demux).
-///
-/// Transit never comes here: validation has told it apart by its destination. The key is off while
-/// no socket could match.
-fn demux_early(cx: &mut Context<'_>, batch: &mut [Packet]) {
-    let sysctls = cx.view.sysctls;
-    if !sysctls.is_on(Knob::IpEarlyDemux) || !cx.stack.demux.early_key().is_enabled() {
-        return;
+/// Carries the verdicts out, in the order of arrival.
+#[inline(never)]
+fn act_on_batch(cx: &mut Context<'_>, batch: &mut Vec<Packet>) {
+    for packet in batch.drain(..) {
+        act(cx, packet);
     }
-    let udp = sysctls.is_on(Knob::UdpEarlyDemux);
-    let tcp = sysctls.is_on(Knob::TcpEarlyDemux);
-    let is_candidate = |packet: &Packet| {
-        packet.verdict == Verdict::Undecided
-            && packet.destination == Destination::Own
-            && packet.has_ports
-            && (if packet.protocol == protocol::UDP {
-                udp
-            } else {
-                tcp
-            })
-    };
-    if !batch.iter().any(is_candidate) {
-        return;
-    }
-    let mut looks = early::Looks::new();
-    looks.prefetch(cx, batch.iter().filter(|packet| is_candidate(packet)));
-    looks.look(cx, batch.iter_mut().filter(|packet| is_candidate(packet)));
 }
 
 /// Carries out what the stages decided: the one place where a packet's way ends or forks.

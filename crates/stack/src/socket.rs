@@ -210,7 +210,7 @@ impl Slot {
     /// The state in which the socket `id` takes datagrams of a flow that came in by `iif`, if it is
     /// in such a state. It holds until the state changes, and states do not come back while a guard
     /// is held.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn takes(&self, id: SocketId, flow: &Flow, iif: u32) -> Option<Status> {
         let status = self.status_of(id)?;
         let takes = match status.mode {

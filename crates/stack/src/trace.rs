@@ -142,7 +142,9 @@ impl Stack {
                 Some(NotTried::KnobOff("net.ipv4.ip_early_demux"))
             }
             _ if !sysctls.is_on(knob) => Some(NotTried::KnobOff(name)),
-            _ if !self.demux.early_key().is_enabled() => Some(NotTried::NoConnectedSocket),
+            _ if !self.demux.early_key(packet.protocol).is_enabled() => {
+                Some(NotTried::NoConnectedSocket)
+            }
             _ => None,
         }
     }

@@ -262,7 +262,6 @@ fn dispatch<F: Family>(cx: &mut Context<'_>, mut packet: Packet, route: &OutputR
 }
 
 /// Does what the device can't, writes the link header, and queues the packet for the device.
-#[inline(always)]
 pub(crate) fn to_interface(
     cx: &mut Context<'_>,
     interface: &Interface,
@@ -292,8 +291,9 @@ fn in_segments(cx: &mut Context<'_>, interface: &Interface, adjacency: &Adjacenc
     }
 }
 
+/// As a single packet, or one that the device segments.
 #[inline(always)]
-fn to_device(
+pub(crate) fn to_device(
     cx: &mut Context<'_>,
     interface: &Interface,
     adjacency: &Adjacency,

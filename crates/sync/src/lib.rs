@@ -2,7 +2,9 @@
 //! to be fast and is no system call.
 
 pub mod cache_line;
-mod loom;
+pub mod huge;
+#[doc(hidden)]
+pub mod loom;
 pub mod packet;
 pub mod prefetch;
 pub mod rcu;

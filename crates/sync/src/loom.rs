@@ -1,16 +1,22 @@
 //! Atomics and locks: the standard library's, or loom's under `--cfg loom`,
-//! where `tests/loom.rs` tries every interleaving that matters.
+//! where tests try every interleaving that matters.
+//!
+//! For what this crate and `forebay-stack` build without locks, and nobody
+//! else.
 
 use std::sync::PoisonError;
 
 #[cfg(loom)]
-pub(crate) use ::loom::sync::{Arc, Mutex, MutexGuard, atomic};
+pub mod atomic;
+
+#[cfg(loom)]
+pub use ::loom::sync::{Arc, Mutex, MutexGuard};
 #[cfg(not(loom))]
-pub(crate) use std::sync::{Arc, Mutex, MutexGuard, atomic};
+pub use std::sync::{Arc, Mutex, MutexGuard, atomic};
 
 /// Locks, whether or not somebody panicked inside: for data that is never left
 /// half changed.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -1,10 +1,14 @@
 //! A vector that grows while others read it.
 
+use std::alloc::Layout;
+use std::array;
 use std::marker::PhantomData;
-use std::mem::MaybeUninit;
-use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::ptr::{self, NonNull};
+
+use crate::loom::atomic::{AtomicPtr, AtomicU32, Ordering};
+use crate::loom::{Mutex, lock};
+
+use crate::huge::Memory;
 
 /// Elements of the first segment; each further one has twice the last's.
 const FIRST: u64 = 64;
@@ -40,10 +44,10 @@ unsafe impl<T: Send + Sync> Sync for Segments<T> {}
 impl<T> Segments<T> {
     /// An empty vector, without memory of its own.
     #[must_use]
-    pub const fn new() -> Self {
+    pub fn new() -> Self {
         Self {
             len: AtomicU32::new(0),
-            segments: [const { AtomicPtr::new(ptr::null_mut()) }; SEGMENTS],
+            segments: array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
             grow: Mutex::new(()),
             owns: PhantomData,
         }
@@ -77,13 +81,13 @@ impl<T> Segments<T> {
     /// Appends what `make` returns until there are `len` elements. Does nothing
     /// if there are. `make` must not grow the same vector.
     pub fn grow_to(&self, len: u32, mut make: impl FnMut() -> T) {
-        let _alone = self.grow.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = lock(&self.grow);
         for index in self.len()..len {
             let element = make();
             let (segment, offset) = locate(index);
             if offset == 0 {
-                let memory = Box::<[T]>::new_uninit_slice(size_of_segment(segment));
-                self.segments[segment].store(Box::into_raw(memory).cast(), Ordering::Relaxed);
+                let memory = Memory::zeroed(Self::layout(segment)).into_raw();
+                self.segments[segment].store(memory.cast().as_ptr(), Ordering::Relaxed);
             }
             let start = self.segments[segment].load(Ordering::Relaxed);
             // SAFETY: `locate` keeps the offset inside the segment.
@@ -93,6 +97,10 @@ impl<T> Segments<T> {
             unsafe { place.write(element) };
             self.len.store(index + 1, Ordering::Release);
         }
+    }
+
+    fn layout(segment: usize) -> Layout {
+        Layout::array::<T>(size_of_segment(segment)).expect("a size that memory may have")
     }
 }
 
@@ -104,21 +112,19 @@ impl<T> Default for Segments<T> {
 
 impl<T> Drop for Segments<T> {
     fn drop(&mut self) {
-        let mut left = *self.len.get_mut() as usize;
-        for (segment, start) in self.segments.iter_mut().enumerate() {
-            let start = *start.get_mut();
-            if start.is_null() {
+        let mut left = self.len() as usize;
+        for (segment, start) in self.segments.iter().enumerate() {
+            let Some(start) = NonNull::new(start.load(Ordering::Relaxed)) else {
                 break;
-            }
-            let size = size_of_segment(segment);
-            let written = left.min(size);
+            };
+            let written = left.min(size_of_segment(segment));
             left -= written;
-            let memory = ptr::slice_from_raw_parts_mut(start.cast::<MaybeUninit<T>>(), size);
-            // SAFETY: the pointer came from a box of this type and size.
-            let _memory = unsafe { Box::from_raw(memory) };
+            // SAFETY: it came from a memory of this layout, and readers borrow
+            // the vector, so there is none.
+            let _memory = unsafe { Memory::from_raw(start.cast(), Self::layout(segment)) };
             // SAFETY: the first `written` elements are, and nobody sees them
-            // any more. Should one's drop panic, the box still goes.
-            unsafe { ptr::slice_from_raw_parts_mut(start, written).drop_in_place() };
+            // any more. Should one's drop panic, the memory still goes.
+            unsafe { NonNull::slice_from_raw_parts(start, written).drop_in_place() };
         }
     }
 }
@@ -138,7 +144,7 @@ const fn size_of_segment(segment: usize) -> usize {
     (FIRST as usize) << segment
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use std::sync::Arc;

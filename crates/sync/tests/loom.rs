@@ -1,5 +1,5 @@
-//! The interleavings and memory orders of RCU and static keys, all of them up
-//! to a bound on preemptions, by loom:
+//! The interleavings and memory orders of RCU, segments and static keys, all of
+//! them up to a bound on preemptions, by loom:
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" cargo test -p forebay-sync --release --test loom
@@ -7,6 +7,7 @@
 #![cfg(loom)]
 
 use forebay_sync::rcu::{Domain, Rcu};
+use forebay_sync::segments::Segments;
 use forebay_sync::static_key::StaticKey;
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -141,6 +142,40 @@ fn a_reader_may_register_and_leave_meanwhile() {
         });
         value.publish(Watched::new(2));
         thread.join().unwrap();
+    });
+}
+
+/// From the last element of one segment to the first of the next.
+#[test]
+fn a_reader_indexes_whole_elements_while_segments_grow() {
+    model(|| {
+        let segments = Arc::new(Segments::new());
+        segments.grow_to(63, || Watched::new(1));
+        let thread = thread::spawn({
+            let segments = Arc::clone(&segments);
+            move || segments.grow_to(65, || Watched::new(2))
+        });
+        let len = segments.len();
+        let last = segments.get(len - 1).map(Watched::get);
+        assert_eq!(last, Some(if len > 63 { 2 } else { 1 }));
+        thread.join().unwrap();
+        assert_eq!(segments.get(64).map(Watched::get), Some(2));
+    });
+}
+
+#[test]
+fn writers_on_two_threads_grow_segments_once() {
+    model(|| {
+        let segments = Arc::new(Segments::new());
+        let made = Arc::new(AtomicU32::new(0));
+        let grow = {
+            let (segments, made) = (Arc::clone(&segments), Arc::clone(&made));
+            move || segments.grow_to(2, || made.fetch_add(1, Ordering::Relaxed))
+        };
+        let thread = thread::spawn(grow.clone());
+        grow();
+        thread.join().unwrap();
+        assert_eq!((segments.len(), segments.get(1)), (2, Some(&1)));
     });
 }
 

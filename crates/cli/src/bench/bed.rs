@@ -18,10 +18,14 @@ use forebay::core::time::Instant;
 use forebay::core::{Stack, StackConfig};
 
 use super::net::{Family, Prefixes};
-use super::packet::Flow;
+use super::packet::{Flow, Protocol};
 use crate::random::Random;
 
 mod chunk;
+mod crowd;
+
+pub(super) use chunk::BATCH;
+pub(super) use crowd::Crowd;
 
 /// Packets of a chunk, all in buffers of their own.
 pub(super) const CHUNK: usize = 16_384;
@@ -83,7 +87,9 @@ pub(super) enum Side {
 /// The stack, the core that works for it, and the buffers that go through it.
 pub(super) struct Bed {
     family: Family,
-    stack: Stack,
+    /// What transit is.
+    transit: Protocol,
+    stack: Arc<Stack>,
     core: Core,
     now: Instant,
     near: u32,
@@ -107,11 +113,11 @@ impl fmt::Debug for Bed {
 impl Bed {
     /// A router between two interfaces with a default route, and without sockets.
     pub(super) fn new(family: Family, own: Own, side: Side, seed: u64) -> anyhow::Result<Self> {
-        let stack = Stack::new(&StackConfig {
+        let stack = Arc::new(Stack::new(&StackConfig {
             buffers: CHUNK + SPARE_BUFFERS,
             reserve: SPARE_BUFFERS / 2,
             seed: [seed, !seed],
-        });
+        }));
         let near = stack.add_interface(InterfaceConfig::new("near"))?;
         let far = stack.add_interface(InterfaceConfig::new("far"))?;
         for (knob, value) in [
@@ -125,6 +131,7 @@ impl Bed {
         let queue = stack.transmit_queue(far);
         let mut bed = Self {
             family,
+            transit: Protocol::default(),
             core: stack.core(),
             now: Instant::from_nanos(1_000_000_000),
             near,
@@ -147,6 +154,11 @@ impl Bed {
 
     pub(super) fn family(&self) -> Family {
         self.family
+    }
+
+    /// Says what transit is, which was UDP so far.
+    pub(super) fn set_transit(&mut self, protocol: Protocol) {
+        self.transit = protocol;
     }
 
     /// Sets a knob, if it is set otherwise.
@@ -177,9 +189,8 @@ impl Bed {
                 dst: self.family.own(),
                 dst_port: (FIRST_PORT + nth % PORTS) as u16,
             };
-            let id = self.open(&flow)?;
-            let peer = self.socket_address(flow.src, flow.src_port);
-            self.stack.udp_connect(self.now, id, peer)?;
+            let id = open(&self.stack, self.family, &flow)?;
+            connect(&self.stack, self.family, self.now, id, &flow)?;
             self.sockets.push((id, flow));
         }
         Ok(())
@@ -193,7 +204,7 @@ impl Bed {
             dst: self.family.own(),
             dst_port: FIRST_PORT as u16,
         };
-        let id = self.open(&flow)?;
+        let id = open(&self.stack, self.family, &flow)?;
         self.sockets.push((id, flow));
         Ok(())
     }
@@ -206,23 +217,6 @@ impl Bed {
                 return addr;
             }
         }
-    }
-
-    fn open(&self, flow: &Flow) -> anyhow::Result<SocketId> {
-        let version = match self.family {
-            Family::V4 => IpVersion::V4,
-            Family::V6 => IpVersion::V6,
-        };
-        let id = self.stack.udp_open(version)?;
-        self.stack.udp_set_rcvbuf(id, u32::MAX)?;
-        self.stack.udp_set_reuse_addr(id, true)?;
-        self.stack
-            .udp_bind(id, self.socket_address(flow.dst, flow.dst_port))?;
-        Ok(id)
-    }
-
-    fn socket_address(&self, addr: u128, port: u16) -> SocketAddr {
-        SocketAddr::new(self.family.address(addr), port)
     }
 
     /// The first of our addresses is the one that sockets have, the others lie among those that
@@ -272,6 +266,33 @@ impl Bed {
         }
         Ok(())
     }
+}
+
+/// A socket at the flow's destination that takes as much as anybody sends.
+fn open(stack: &Stack, family: Family, flow: &Flow) -> anyhow::Result<SocketId> {
+    let version = match family {
+        Family::V4 => IpVersion::V4,
+        Family::V6 => IpVersion::V6,
+    };
+    let id = stack.udp_open(version)?;
+    stack.udp_set_rcvbuf(id, u32::MAX)?;
+    stack.udp_set_reuse_addr(id, true)?;
+    let own = SocketAddr::new(family.address(flow.dst), flow.dst_port);
+    stack.udp_bind(id, own)?;
+    Ok(id)
+}
+
+/// Connects it to the flow's source.
+fn connect(
+    stack: &Stack,
+    family: Family,
+    now: Instant,
+    id: SocketId,
+    flow: &Flow,
+) -> anyhow::Result<()> {
+    let peer = SocketAddr::new(family.address(flow.src), flow.src_port);
+    stack.udp_connect(now, id, peer)?;
+    Ok(())
 }
 
 fn add_route<A: Address>(

@@ -2,13 +2,17 @@
 //!
 //! A [`bed`] is a stack with routes, sockets and buffers, through which chunks of packets go; a
 //! [`runner`] does the chunks of all settings in random order, so that what the machine does
-//! meanwhile hits them alike.
+//! meanwhile hits them alike. Rows come out as a [table, JSON](report) and a [`plot`].
 
 mod bed;
 mod demux;
+mod fib;
 mod floor;
+mod grow;
+mod kernel;
 mod net;
 mod packet;
+mod plot;
 mod report;
 mod route;
 mod runner;
@@ -18,7 +22,9 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 
 pub(crate) use demux::{DemuxArgs, run as demux};
-pub(crate) use route::{RouteArgs, run as route};
+pub(crate) use fib::{FibArgs, run as fib};
+pub(crate) use grow::{GrowArgs, run as grow};
+pub(crate) use route::{RouteArgs, run as route, run_kernel as kernel_route};
 
 /// What all benches have in common.
 #[derive(Debug, Clone, Args)]
@@ -29,7 +35,8 @@ struct Common {
     family: Vec<String>,
 
     /// Chunks of 16,384 packets that each setting is measured with; 300 with --full unless said.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(3..=100_000))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true,
+          value_parser = clap::value_parser!(u32).range(3..=100_000))]
     rounds: Option<u32>,
 
     /// Every setting, instead of those that tell most: takes minutes.

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
+use super::plot;
 use super::runner::Series;
 use super::statistics::{Summary, ratio};
 use crate::clock::Clock;
@@ -19,9 +20,11 @@ pub(super) struct Cell<'a> {
 /// The figures of a row of JSON.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Figures {
-    /// What the row is: `stages`; `control`, the setting with the knob off under another name; the
-    /// bare loop `floor`; `generate` or `verify`, which are not part of what is measured.
-    row: &'static str,
+    /// What the row is, if it is not what was to be measured: `control`, the setting with the knob
+    /// off under another name; the bare loop `floor`; `generate` or `verify`, which no figure has in
+    /// it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    row: Option<&'static str>,
     /// None where the knob means nothing.
     ip_early_demux: Option<u8>,
     /// Nanoseconds a packet.
@@ -38,13 +41,13 @@ pub(super) struct Figures {
 
 impl Figures {
     fn new(
-        row: &'static str,
+        row: Option<&'static str>,
         demux: Option<u8>,
         times: &[f64],
         on_off: Option<f64>,
         clock: &Clock,
     ) -> Self {
-        let Summary { median, spread } = Summary::of(times.iter().copied());
+        let Summary { median, spread, .. } = Summary::of(times.iter().copied());
         Self {
             row,
             ip_early_demux: demux,
@@ -72,10 +75,10 @@ impl Cell<'_> {
     pub(super) fn figures(&self, clock: &Clock) -> Vec<Figures> {
         let on_off = Some(self.on_off());
         let mut rows = vec![
-            Figures::new("stages", Some(1), &self.on.stages, on_off, clock),
-            Figures::new("stages", Some(0), &self.off.stages, on_off, clock),
+            Figures::new(None, Some(1), &self.on.stages, on_off, clock),
+            Figures::new(None, Some(0), &self.off.stages, on_off, clock),
             Figures::new(
-                "control",
+                Some("control"),
                 Some(0),
                 &self.again.stages,
                 Some(self.control()),
@@ -83,17 +86,45 @@ impl Cell<'_> {
             ),
         ];
         if let Some(floor) = self.floor {
-            rows.push(Figures::new("floor", None, &floor.stages, None, clock));
+            rows.push(Figures::new(
+                Some("floor"),
+                None,
+                &floor.stages,
+                None,
+                clock,
+            ));
         }
         rows.push(Figures::new(
-            "generate",
+            Some("generate"),
             None,
             &self.off.generate,
             None,
             clock,
         ));
-        rows.push(Figures::new("verify", None, &self.off.verify, None, clock));
+        rows.push(Figures::new(
+            Some("verify"),
+            None,
+            &self.off.verify,
+            None,
+            clock,
+        ));
         rows
+    }
+
+    /// Its row in a plot, whose kinds are [`KINDS`] and whose notes [`NOTES`].
+    pub(super) fn plot_row(&self, label: String) -> plot::Row {
+        let on = self.on.summary();
+        let floor = self.floor.map(Series::summary);
+        let mut notes = vec![
+            format!("{:.3}", self.on_off()),
+            format!("{:.3}", self.control()),
+        ];
+        notes.extend(floor.map(|floor| format!("{:.1}", on.median / floor.median)));
+        plot::Row {
+            label,
+            bars: vec![Some(on), Some(self.off.summary()), floor],
+            notes,
+        }
     }
 
     /// The columns of a line of the table that [`COLUMNS`] names.
@@ -120,6 +151,12 @@ impl Cell<'_> {
         )
     }
 }
+
+/// The bars of a cell in a plot.
+pub(super) const KINDS: [&str; 3] = ["early demux on", "early demux off", "bare loop"];
+
+/// The figures beside them.
+pub(super) const NOTES: [&str; 3] = ["on/off", "off/off", "on/bare"];
 
 /// The heads of the columns of figures.
 pub(super) const COLUMNS: &str =
@@ -150,7 +187,7 @@ pub(super) fn json(row: &impl Serialize) -> io::Result<()> {
     line(&serde_json::to_string(row)?)
 }
 
-fn rounded(value: f64, digits: i32) -> f64 {
+pub(super) fn rounded(value: f64, digits: i32) -> f64 {
     let factor = 10_f64.powi(digits);
     (value * factor).round() / factor
 }

@@ -2,16 +2,21 @@
 
 use std::process::ExitCode;
 
+use anyhow::ensure;
 use clap::Args;
 use serde::Serialize;
 
 use super::Common;
 use super::bed::{Bed, Own, Side};
 use super::floor::Floor;
+use super::kernel::{self, Question};
 use super::net::Family;
-use super::report::{self, COLUMNS, Cell, Figures, LEGEND};
+use super::packet::Protocol;
+use super::plot::{Plot, PlotArgs, Words};
+use super::report::{self, COLUMNS, Cell, Figures, KINDS, LEGEND, NOTES};
 use super::runner::{self, Chunk};
 use crate::clock::Clock;
+use crate::numbers::{counted, grouped};
 use crate::random::Random;
 
 /// Forwarding in memory, with early demux on and off.
@@ -27,31 +32,58 @@ Examples:
   forebay bench route --family 4 --sockets 1000000    a million sockets and few or many routes
   forebay bench route --local 0,10,100 --rounds 300   a router that is a server, too
   forebay bench route --own 0.0.0.0/0                 beside a transparent proxy
+  forebay bench route --svg route.svg                 to be looked at
+  forebay bench route --kernel                        what the knob costs on this kernel, as root
   forebay bench route --full --json > route.json      everything, for a program")]
 pub(crate) struct RouteArgs {
     /// Routes, the default one included; in IPv6 at most 200000 of them unless said.
-    #[arg(long, value_name = "N", value_delimiter = ',',
+    #[arg(long, value_name = "N", value_delimiter = ',', allow_negative_numbers = true,
           value_parser = clap::value_parser!(u32).range(1..=4_000_000))]
     routes: Vec<u32>,
 
     /// Open connected sockets.
-    #[arg(long, value_name = "N", value_delimiter = ',',
+    #[arg(long, value_name = "N", value_delimiter = ',', allow_negative_numbers = true,
           value_parser = clap::value_parser!(u32).range(0..=10_000_000))]
     sockets: Vec<u32>,
 
     /// Addresses of the stack; 0.0.0.0/0 for a local route to everything in a table that other
     /// packets use.
-    #[arg(long, value_name = "N", value_delimiter = ',')]
+    #[arg(
+        long,
+        value_name = "N",
+        value_delimiter = ',',
+        allow_negative_numbers = true
+    )]
     own: Vec<Own>,
 
     /// Packets in a hundred that are for the stack's sockets.
-    #[arg(long, value_name = "PERCENT", value_delimiter = ',',
+    #[arg(long, value_name = "PERCENT", value_delimiter = ',', allow_negative_numbers = true,
           value_parser = clap::value_parser!(u8).range(0..=100))]
     local: Vec<u8>,
+
+    /// With --kernel, only this protocol: udp or tcp.
+    #[arg(long, value_name = "PROTOCOL", value_delimiter = ',')]
+    protocol: Vec<Protocol>,
+
+    #[command(flatten)]
+    plot: PlotArgs,
 
     #[command(flatten)]
     common: Common,
 }
+
+const PLOT: Words = Words {
+    title: "Forwarding: what early demux costs",
+    caption: &[
+        "64-byte UDP packets to random destinations, in memory, on one core. Less is better.",
+        "Bars are medians, whiskers the middle half. Nanoseconds are one machine's; ratios carry over:",
+        "on/off is the price of early demux, off/off how exactly that is known, on/bare how far it is to a",
+        "loop over the same packets that only reads headers, loads a table entry and rewrites.",
+    ],
+    unit: "ns a packet",
+    kinds: &KINDS,
+    notes: &NOTES,
+};
 
 /// What is measured on one stack at a time.
 #[derive(Debug, Clone, Copy)]
@@ -73,9 +105,32 @@ struct Row {
     figures: Figures,
 }
 
+/// The same question to the kernel, as far as both can be asked.
+pub(crate) fn run_kernel(args: &RouteArgs) -> anyhow::Result<ExitCode> {
+    let is_plain = args.routes.is_empty() && args.own.is_empty() && args.local.is_empty();
+    ensure!(
+        is_plain,
+        "with --kernel there is one route and one address, and all packets are in transit: \
+         --routes, --own and --local make no sense"
+    );
+    let protocols = [Protocol::Udp, Protocol::Tcp];
+    let common = &args.common;
+    let mut sockets = common.values(&args.sockets, &[0, 1_000, 100_000], &[0, 100_000]);
+    sockets.sort_unstable();
+    kernel::run(&Question {
+        common,
+        plot: &args.plot,
+        protocols: common.values(&args.protocol, &protocols, &protocols),
+        sockets,
+    })
+}
+
 pub(crate) fn run(args: &RouteArgs) -> anyhow::Result<ExitCode> {
+    ensure!(args.protocol.is_empty(), "--protocol needs --kernel");
     let clock = Clock::new();
     let common = &args.common;
+    let svg = args.plot.svg_file()?;
+    let mut plot = Plot::new(PLOT);
     if !common.json {
         report::line(LEGEND)?;
         report::line(&format!("family  routes  sockets       own local{COLUMNS}"))?;
@@ -101,10 +156,13 @@ pub(crate) fn run(args: &RouteArgs) -> anyhow::Result<ExitCode> {
                         sockets,
                         own,
                     };
-                    measure(args, &mut bed, &place, &clock)?;
+                    measure(args, &mut bed, &place, &clock, &mut plot)?;
                 }
             }
         }
+    }
+    if let Some(svg) = svg {
+        svg.write(&plot)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -124,8 +182,43 @@ struct Place {
     own: Own,
 }
 
+impl Place {
+    /// Above its bars.
+    fn heading(&self, family: Family) -> String {
+        let routes = counted(self.routes.into(), "route");
+        match self.own {
+            Own::Addresses(1) => format!("IPv{family}, {routes}"),
+            Own::Addresses(own) => {
+                format!(
+                    "IPv{family}, {routes}, {} own addresses",
+                    grouped(own.into())
+                )
+            }
+            Own::Everything => {
+                let everything = self.own.name(family);
+                format!("IPv{family}, {routes}, a local route to {everything}")
+            }
+        }
+    }
+
+    /// Beside its bars.
+    fn label(&self, local: u8) -> String {
+        let sockets = counted(self.sockets.into(), "socket");
+        match local {
+            0 => sockets,
+            local => format!("{sockets}, {local} % local"),
+        }
+    }
+}
+
 /// All shares of local packets on one stack.
-fn measure(args: &RouteArgs, bed: &mut Bed, place: &Place, clock: &Clock) -> anyhow::Result<()> {
+fn measure(
+    args: &RouteArgs,
+    bed: &mut Bed,
+    place: &Place,
+    clock: &Clock,
+    plot: &mut Plot,
+) -> anyhow::Result<()> {
     let common = &args.common;
     let family = bed.family();
     let floor = Floor::new(family, place.routes as usize);
@@ -156,6 +249,7 @@ fn measure(args: &RouteArgs, bed: &mut Bed, place: &Place, clock: &Clock) -> any
             again,
             floor: rest.first(),
         };
+        plot.add(place.heading(family), cell.plot_row(place.label(*local)));
         let own = place.own.name(family);
         if !common.json {
             let (routes, sockets) = (place.routes, place.sockets);

@@ -4,6 +4,8 @@
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Summary {
     pub(super) median: f64,
+    /// The first quartile.
+    pub(super) low: f64,
     /// The interquartile range.
     pub(super) spread: f64,
 }
@@ -15,8 +17,14 @@ impl Summary {
         values.sort_by(f64::total_cmp);
         Self {
             median: quantile(&values, 0.5),
+            low: quantile(&values, 0.25),
             spread: quantile(&values, 0.75) - quantile(&values, 0.25),
         }
+    }
+
+    /// The third quartile.
+    pub(super) fn high(&self) -> f64 {
+        self.low + self.spread
     }
 }
 
@@ -36,8 +44,8 @@ pub(super) fn ratio(of: &[f64], to: &[f64]) -> f64 {
     Summary::of(ratios).median
 }
 
-/// Linear between the two nearest values.
-fn quantile(sorted: &[f64], share: f64) -> f64 {
+/// Linear between the two nearest values; they must be sorted.
+pub(super) fn quantile(sorted: &[f64], share: f64) -> f64 {
     let Some(last) = sorted.len().checked_sub(1) else {
         return 0.0;
     };
@@ -53,15 +61,17 @@ mod tests {
 
     #[test]
     fn median_and_quartiles() {
-        let table: [(&[f64], f64, f64); 4] = [
-            (&[], 0.0, 0.0),
-            (&[7.0], 7.0, 0.0),
-            (&[4.0, 1.0, 3.0, 2.0], 2.5, 1.5),
-            (&[5.0, 1.0, 100.0, 3.0, 4.0], 4.0, 2.0),
+        let table: [(&[f64], f64, f64, f64); 4] = [
+            (&[], 0.0, 0.0, 0.0),
+            (&[7.0], 7.0, 7.0, 7.0),
+            (&[4.0, 1.0, 3.0, 2.0], 1.75, 2.5, 3.25),
+            (&[5.0, 1.0, 100.0, 3.0, 4.0], 3.0, 4.0, 5.0),
         ];
-        for (values, median, spread) in table {
-            let expected = Summary { median, spread };
-            assert_eq!(Summary::of(values.iter().copied()), expected, "{values:?}");
+        for (values, low, median, high) in table {
+            let summary = Summary::of(values.iter().copied());
+            let found = (summary.low, summary.median, summary.high());
+            assert_eq!(found, (low, median, high), "{values:?}");
+            assert_eq!(summary.spread, high - low, "{values:?}");
         }
     }
 

@@ -2,9 +2,10 @@
 
 use std::process::ExitCode;
 
+use anyhow::bail;
 use clap::{Args, Subcommand};
 
-use crate::bench::{self, DemuxArgs, RouteArgs};
+use crate::bench::{self, DemuxArgs, FibArgs, GrowArgs, RouteArgs};
 
 /// Measure the path in memory, on this machine.
 ///
@@ -14,17 +15,28 @@ use crate::bench::{self, DemuxArgs, RouteArgs};
 pub(crate) struct BenchArgs {
     #[command(subcommand)]
     bench: Bench,
+
+    /// Ask the kernel of this machine the same, and print its rows above Forebay's: `route` only,
+    /// by root.
+    #[arg(long, global = true)]
+    kernel: bool,
 }
 
 #[derive(Debug, Clone, Subcommand)]
 enum Bench {
     Route(RouteArgs),
     Demux(DemuxArgs),
+    Fib(FibArgs),
+    Grow(GrowArgs),
 }
 
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     match &args.bench {
+        Bench::Route(route) if args.kernel => bench::kernel_route(route),
         Bench::Route(args) => bench::route(args),
+        Bench::Demux(_) if args.kernel => bail!("only `bench route` can ask the kernel"),
         Bench::Demux(args) => bench::demux(args),
+        Bench::Fib(args) => bench::fib(args),
+        Bench::Grow(args) => bench::grow(args),
     }
 }

@@ -12,6 +12,7 @@ use forebay::Stack;
 use forebay::drop::DropReason;
 
 use super::run::refuse_exec_devices;
+use crate::clock::Clock;
 use crate::config::Config;
 use crate::daemon::{self, Daemon, Knob};
 use crate::datagrams::pktgen;
@@ -34,7 +35,7 @@ const GULP: Limits = Limits {
 /// reads what it can. With --kernel, a socket of the kernel sends to ADDR, and with --config, one of
 /// a stack with that configuration.
 ///
-/// Rows are those of udp_flood: datagrams, nanoseconds and processor cycles for each, datagrams a
+/// Rows are those of udp_flood: datagrams, nanoseconds and cycles of the time-stamp counter for each, datagrams a
 /// second, bytes of payload; behind them `c` (connected, which the socket always is) and, unless
 /// zero, `full` (how often there was no room and it was tried again), `refused` (how often the peer
 /// said that nobody listens) and `dropped` (packets for which the stack's device had no room).
@@ -155,7 +156,7 @@ pub(crate) fn run(args: &FloodArgs) -> anyhow::Result<ExitCode> {
         kernel: args.kernel,
         family: family.version(),
     };
-    let mut table = Table::new(io::stdout(), args.json, place);
+    let mut table = Table::new(io::stdout(), args.json, place, &Clock::new());
     for call in args.calls() {
         let before = dropped(&host);
         let sent = flood.run(call, args.count);

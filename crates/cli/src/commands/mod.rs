@@ -8,7 +8,6 @@ pub(crate) mod flood;
 pub(crate) mod link;
 pub(crate) mod maddr;
 pub(crate) mod nstat;
-pub(crate) mod numbers;
 pub(crate) mod replay;
 pub(crate) mod route;
 pub(crate) mod rule;

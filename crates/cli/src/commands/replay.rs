@@ -1,6 +1,5 @@
 //! `forebay replay`: what a capture costs, and what a knob does for it.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::bail;
@@ -8,7 +7,7 @@ use clap::Args;
 
 use super::asking;
 use crate::clock::Clock;
-use crate::playback::{Capture, Plan, Rig, RigArgs, Setting, Told, measure, tell};
+use crate::playback::{CaptureArgs, Plan, Rig, RigArgs, Setting, Told, measure, tell};
 
 mod report;
 
@@ -24,14 +23,15 @@ use report::{Column, Report};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
+  forebay replay --mix 90:10 --compare net.ipv4.ip_early_demux=0,1
+                                                                   without a capture
   forebay replay transit.pcap                                      what a router takes for it
   forebay replay dns.pcap --host --compare net.ipv4.ip_early_demux=0,1
   forebay replay mix.pcap --local 10.0.0.1 --compare net.ipv4.ip_early_demux=0,1
   forebay replay mix.pcap -c router.toml --loop 10000 --json       for programs")]
 pub(crate) struct ReplayArgs {
-    /// The capture: pcap or pcapng
-    #[arg(value_name = "FILE.pcap")]
-    file: PathBuf,
+    #[command(flatten)]
+    capture: CaptureArgs,
 
     /// Passes of the capture under each setting [default: as many as take three seconds]
     #[arg(long = "loop", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -74,7 +74,7 @@ fn parse_compare(text: &str) -> Result<Compare, &'static str> {
 }
 
 pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
-    let capture = Capture::load(&args.file)?;
+    let capture = args.capture.capture()?;
     if capture.packets().next().is_none() {
         let why = capture
             .frames
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
             .find_map(|frame| frame.packet.as_ref().err());
         bail!(
             "{}: no frame has an IP packet ({})",
-            args.file.display(),
+            capture.name,
             why.map(ToString::to_string).unwrap_or_default()
         );
     }
@@ -114,7 +114,6 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
         measured,
     });
     let report = Report {
-        file: args.file.display().to_string(),
         capture: &capture,
         sockets,
         refused,
@@ -129,7 +128,7 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     if let Some(fault) = &capture.fault {
         super::warn(format_args!(
             "{}: {fault}; what precedes was played",
-            args.file.display()
+            capture.name
         ));
     }
     Ok(ExitCode::SUCCESS)

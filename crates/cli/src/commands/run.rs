@@ -12,10 +12,10 @@ use anyhow::bail;
 use clap::Args;
 use serde::Serialize;
 
-use super::numbers::{bytes, grouped};
 use super::signals;
 use crate::config::{self, Config, Device, Kind};
 use crate::daemon::{self, Daemon, Knob, Report};
+use crate::numbers::{bytes, grouped};
 
 /// What runs without a file.
 const LIFE: &str = include_str!("../../../../examples/life.toml");

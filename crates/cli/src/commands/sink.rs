@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use clap::Args;
 
+use crate::clock::Clock;
 use crate::config;
 use crate::daemon::Knob;
 use crate::datagrams::pktgen::{self, Level};
@@ -28,7 +29,7 @@ use source::{Setting, Source};
 /// is a socket on that stack, and with --kernel one of the kernel; then anybody may send.
 ///
 /// Each test waits for a first datagram, which is not counted, and then makes its runs. Rows are
-/// those of udp_sink: nanoseconds and processor cycles for each datagram, datagrams a second, mean
+/// those of udp_sink: nanoseconds and cycles of the time-stamp counter for each datagram, datagrams a second, mean
 /// payload in bytes; behind them, unless zero, `demux` (net.ipv4.ip_early_demux), `c` (connected)
 /// and `emptyq` (how often the queue was empty with --dontwait). A run that gets too little ends by
 /// --sk-timeout; its row counts what came, and the time until then.
@@ -183,12 +184,14 @@ pub(crate) fn run(args: &SinkArgs) -> anyhow::Result<ExitCode> {
         kernel: args.kernel,
         family: args.family().version(),
     };
+    // It takes its time to look at the clock, so nobody sends yet.
+    let table = Table::new(io::stdout(), args.json, place, &Clock::new());
     let mut sink = Sink {
         args,
         host,
         source: sender.start(args, payload)?,
         receiver: Receiver::new(socket, limits, args.check_pktgen),
-        table: Table::new(io::stdout(), args.json, place),
+        table,
         runs: 0,
     };
     match sink.tests() {

@@ -1,14 +1,13 @@
 //! `forebay trace`: what becomes of each packet of a capture, and why.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 
 use super::asking;
-use super::numbers::grouped;
-use crate::playback::{Capture, Fate, Rig, RigArgs, Told, tell};
+use crate::numbers::grouped;
+use crate::playback::{CaptureArgs, Fate, Rig, RigArgs, Told, tell};
 
 /// Tell the story of each packet of a capture, stage by stage.
 ///
@@ -21,11 +20,11 @@ Examples:
   forebay trace ping.pcap                            in a router
   forebay trace ping.pcap --host --verdict drop      what a host would drop
   forebay trace dns.pcap --local 192.0.2.53 -n 4-7   with an address of this host
+  forebay trace --mix 90:10 -n 1-20                  without a capture
   forebay trace dns.pcap -c router.toml --json       with a configuration, for programs")]
 pub(crate) struct TraceArgs {
-    /// The capture: pcap or pcapng
-    #[arg(value_name = "FILE.pcap")]
-    file: PathBuf,
+    #[command(flatten)]
+    capture: CaptureArgs,
 
     /// Only these packets; all are played
     #[arg(short, long, value_name = "N[-M]", value_parser = parse_numbers)]
@@ -71,7 +70,7 @@ fn parse_numbers(text: &str) -> Result<(usize, usize), &'static str> {
 }
 
 pub(crate) fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
-    let capture = Capture::load(&args.file)?;
+    let capture = args.capture.capture()?;
     let mut rig = Rig::new(&args.rig, &capture)?;
     let (told, end) = tell(&mut rig, &capture)?;
 
@@ -94,7 +93,7 @@ pub(crate) fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
     if let Some(fault) = capture.fault {
         super::warn(format_args!(
             "{}: {fault}; what precedes was played",
-            args.file.display()
+            capture.name
         ));
     }
     Ok(ExitCode::SUCCESS)

@@ -23,6 +23,7 @@ pub(crate) use report::{Report, Totals};
 pub(crate) use setup::Knob;
 use setup::set_up;
 use traffic::FarEnds;
+pub(crate) use traffic::udp_packet;
 
 /// Packets on their way through an embedded wire take a few milliseconds.
 const SETTLING: Duration = Duration::from_millis(20);

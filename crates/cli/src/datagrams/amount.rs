@@ -1,6 +1,5 @@
 //! How much was moved in what time.
 
-use std::fs;
 use std::time::Duration;
 
 /// Datagrams, their bytes, and the time that they took.
@@ -33,21 +32,6 @@ fn ratio(a: f64, b: f64) -> f64 {
     if b > 0.0 { a / b } else { 0.0 }
 }
 
-/// Clock cycles in a nanosecond, as the first processor tells its frequency; `None` where it tells
-/// none.
-pub(super) fn cycles_per_ns() -> Option<f64> {
-    parse_cpuinfo(&fs::read_to_string("/proc/cpuinfo").ok()?)
-}
-
-fn parse_cpuinfo(text: &str) -> Option<f64> {
-    let mut values = text.lines().filter_map(|line| {
-        let (name, value) = line.split_once(':')?;
-        (name.trim() == "cpu MHz").then_some(value)
-    });
-    let mhz: f64 = values.next()?.trim().parse().ok()?;
-    Some(mhz / 1e3)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,12 +57,5 @@ mod tests {
             ..nothing
         };
         assert_eq!((idle.ns(), idle.pps(), idle.payload()), (0.0, 0.0, 0));
-    }
-
-    #[test]
-    fn the_frequency_is_the_first_processors() {
-        let text = "processor\t: 0\ncpu MHz\t\t: 2600.000\n\nprocessor\t: 1\ncpu MHz\t\t: 800.0\n";
-        assert_eq!(parse_cpuinfo(text), Some(2.6));
-        assert_eq!(parse_cpuinfo("processor\t: 0\nBogoMIPS\t: 50.00\n"), None);
     }
 }

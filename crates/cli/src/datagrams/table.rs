@@ -5,9 +5,9 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use super::amount::cycles_per_ns;
 use super::pktgen::Findings;
 use super::{Amount, Received, Sent};
+use crate::clock::Clock;
 
 /// Whose sockets the rows are about.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -42,17 +42,18 @@ pub(crate) struct Table<W> {
     out: W,
     json: bool,
     place: Place,
+    /// Of the time-stamp counter, if there is one.
     cycles_per_ns: Option<f64>,
     has_heading: bool,
 }
 
 impl<W: Write> Table<W> {
-    pub(crate) fn new(out: W, json: bool, place: Place) -> Self {
+    pub(crate) fn new(out: W, json: bool, place: Place, clock: &Clock) -> Self {
         Self {
             out,
             json,
             place,
-            cycles_per_ns: cycles_per_ns(),
+            cycles_per_ns: clock.cycles(1.0),
             has_heading: false,
         }
     }
@@ -119,7 +120,7 @@ impl<W: Write> Table<W> {
         format!("{ns:.2}\t{pps:.2}\t{cycles}\t{payload}")
     }
 
-    /// Cycles for one packet, if the processor's frequency is known.
+    /// Cycles of the time-stamp counter for one packet, if there is one.
     fn cycles(&self, amount: &Amount) -> Option<u64> {
         Some((amount.ns() * self.cycles_per_ns?) as u64)
     }
@@ -202,7 +203,7 @@ struct Figures {
     count: u64,
     ns: f64,
     pps: f64,
-    /// `null` where the processor's frequency is not known.
+    /// `null` where the processor has no time-stamp counter.
     cycles: Option<u64>,
     payload: u64,
 }

@@ -1,13 +1,46 @@
 //! A capture, read as a whole.
 
-use std::path::Path;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use clap::Args;
 use forebay::device::pcap::{CaptureReader, NotIp, strip_link_header};
+
+use super::mix::Mix;
+
+/// What is played.
+#[derive(Debug, Clone, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct CaptureArgs {
+    /// The capture: pcap or pcapng
+    #[arg(value_name = "FILE.pcap")]
+    file: Option<PathBuf>,
+
+    /// Instead of a capture, 10,000 UDP packets of 64 bytes, IPv4 and IPv6: so many parts in
+    /// transit, and so many for connected sockets of this host, as in 90:10
+    #[arg(long, value_name = "TRANSIT:LOCAL", conflicts_with_all = ["config", "host", "local"])]
+    mix: Option<Mix>,
+}
+
+impl CaptureArgs {
+    /// Reads or makes it.
+    pub(crate) fn capture(&self) -> anyhow::Result<Capture> {
+        match (&self.mix, &self.file) {
+            (Some(mix), _) => Ok(mix.capture()),
+            (None, Some(file)) => Capture::load(file),
+            (None, None) => bail!("there is no capture to play"),
+        }
+    }
+}
 
 /// The frames of a capture in the order of the file.
 pub(crate) struct Capture {
+    /// The file's, or what it is.
+    pub(crate) name: String,
     pub(crate) frames: Vec<Frame>,
+    /// Addresses that are this host's, whatever else is.
+    pub(crate) hosts: Vec<IpAddr>,
     /// What kept the rest from being read, if the file ends badly.
     pub(crate) fault: Option<String>,
 }
@@ -26,7 +59,7 @@ pub(crate) struct Frame {
 
 impl Capture {
     /// Reads a file. What precedes a fault counts.
-    pub(crate) fn load(path: &Path) -> anyhow::Result<Self> {
+    fn load(path: &Path) -> anyhow::Result<Self> {
         let cannot = || format!("cannot read the capture {}", path.display());
         let mut reader = CaptureReader::open(path).with_context(cannot)?;
         let mut frames = Vec::new();
@@ -52,7 +85,12 @@ impl Capture {
         if frames.is_empty() {
             bail!("the capture {} has no packets", path.display());
         }
-        Ok(Self { frames, fault })
+        Ok(Self {
+            name: path.display().to_string(),
+            frames,
+            hosts: Vec::new(),
+            fault,
+        })
     }
 
     /// The packets, with their frames.

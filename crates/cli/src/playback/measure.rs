@@ -55,6 +55,10 @@ pub(crate) struct Measured {
     pub(crate) stages: [Vec<f64>; STAGES.len()],
     /// Packets that were measured.
     pub(crate) packets: u64,
+    /// The batches that they came in.
+    pub(crate) batches: u64,
+    /// Those of them that do not count, as somebody else had the core meanwhile.
+    pub(crate) left_out: u64,
 }
 
 /// The stages by their names.
@@ -98,6 +102,8 @@ pub(crate) fn measure(rig: Rig, plan: &Plan<'_>, clock: &Clock) -> anyhow::Resul
                 chunks.push(per_packet(clock, &batches, |batch| batch.took));
             }
             measured.packets += chunk as u64;
+            measured.batches += batches.len() as u64;
+            measured.left_out += (batches.len() - uninterrupted(&batches).count()) as u64;
             if *place == 0 && round % STAGE_ROUNDS == 0 {
                 let batches = player.play(chunk, &mut StageTimer::new(*clock))?;
                 for (index, values) in measured.stages.iter_mut().enumerate() {
@@ -126,16 +132,18 @@ fn chunk_and_rounds(len: usize, passes: Option<usize>) -> (usize, Option<usize>)
 
 /// What the batches took that nothing interrupted, in nanoseconds a packet.
 fn per_packet(clock: &Clock, batches: &[Batch], took: impl Fn(&Batch) -> u64) -> f64 {
-    let mut times: Vec<u64> = batches.iter().map(|batch| batch.took).collect();
-    times.sort_unstable();
-    let usual = times.get(times.len() / 2).copied().unwrap_or_default();
-    let whole = batches
-        .iter()
-        .filter(|batch| batch.took <= usual * INTERRUPTED);
-    let (time, packets) = whole.fold((0, 0), |(time, packets), batch| {
+    let (time, packets) = uninterrupted(batches).fold((0, 0), |(time, packets), batch| {
         (time + took(batch), packets + batch.packets)
     });
     clock.nanos(time as f64) / packets.max(1) as f64
+}
+
+fn uninterrupted(batches: &[Batch]) -> impl Iterator<Item = &Batch> {
+    let mut times: Vec<u64> = batches.iter().map(|batch| batch.took).collect();
+    times.sort_unstable();
+    let usual = times.get(times.len() / 2).copied().unwrap_or_default();
+    let is_whole = move |batch: &&Batch| batch.took <= usual * INTERRUPTED;
+    batches.iter().filter(is_whole)
 }
 
 /// A batch that was played.

@@ -3,11 +3,12 @@
 
 mod capture;
 mod measure;
+mod mix;
 mod rig;
 mod story;
 mod words;
 
-pub(crate) use capture::{Capture, Frame};
+pub(crate) use capture::{Capture, CaptureArgs, Frame};
 pub(crate) use measure::{Measured, Plan, STAGES, Setting, measure, median, quartiles};
 pub(crate) use rig::{Rig, RigArgs};
 pub(crate) use story::{Fate, Told, tell};

@@ -105,7 +105,7 @@ pub(crate) struct Sent {
 }
 
 impl RigArgs {
-    fn config(&self) -> anyhow::Result<Config> {
+    fn config(&self, hosts: &[IpAddr]) -> anyhow::Result<Config> {
         if let Some(path) = &self.config {
             return Config::load(path);
         }
@@ -113,7 +113,8 @@ impl RigArgs {
         if self.host {
             text.push_str(HOST);
         }
-        for net in &self.local {
+        let own = hosts.iter().map(ToString::to_string);
+        for net in own.chain(self.local.iter().map(ToString::to_string)) {
             let route = format!("[[route]]\nto = \"{net}\"\ntype = \"local\"\ntable = \"local\"\n");
             text.push_str(&route);
         }
@@ -124,7 +125,7 @@ impl RigArgs {
 impl Rig {
     /// A new stack, with sockets for the flows of `capture` if that was asked for.
     pub(crate) fn new(args: &RigArgs, capture: &Capture) -> anyhow::Result<Self> {
-        let config = args.config()?;
+        let config = args.config(&capture.hosts)?;
         let stand_in = StandIn::new(&config, &args.set)?;
         let names = config.devices.iter().map(|device| device.name.get_ref());
         let name = match &args.dev {

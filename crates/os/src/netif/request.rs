@@ -5,13 +5,15 @@ use std::net::IpAddr;
 use rustix::io::Errno;
 use rustix::net::AddressFamily;
 
-use super::{NextHop, Route};
+use super::{LinkKind, NextHop, Route};
+use crate::name::InterfaceName;
 
 // linux/netlink.h
 const NLMSG_HDRLEN: usize = 16;
 const NLMSG_ERROR: u16 = 2;
 const NLM_F_REQUEST: u16 = 0x1;
 const NLM_F_ACK: u16 = 0x4;
+const NLM_F_REPLACE: u16 = 0x100;
 const NLM_F_EXCL: u16 = 0x200;
 const NLM_F_CREATE: u16 = 0x400;
 
@@ -22,6 +24,7 @@ const RTM_DELADDR: u16 = 21;
 const RTM_NEWROUTE: u16 = 24;
 const RTM_DELROUTE: u16 = 25;
 const RTM_GETROUTE: u16 = 26;
+const RTM_NEWQDISC: u16 = 36;
 const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
@@ -34,14 +37,22 @@ const RTN_LOCAL: u8 = 2;
 
 // linux/if.h, linux/if_link.h and linux/if_addr.h
 pub(super) const IFF_UP: u32 = 1;
+const IFLA_ADDRESS: u16 = 1;
+const IFLA_IFNAME: u16 = 3;
 pub(super) const IFLA_MTU: u16 = 4;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_INFO_KIND: u16 = 1;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 const IFA_F_NODAD: u8 = 0x02;
 
-/// Bytes of the longest message, an IPv6 route over a gateway: a header of 16, a `struct rtmsg`
-/// of 12, and two attributes of 20.
-const CAPACITY: usize = 68;
+// linux/pkt_sched.h
+const TCA_KIND: u16 = 1;
+const TC_H_ROOT: u32 = u32::MAX;
+
+/// Bytes of the longest message, a new link: a header of 16, a `struct ifinfomsg` of 16, attributes
+/// of 20 for its name, of 12 for its address, and for its kind one of 12 in another.
+const CAPACITY: usize = 80;
 
 /// One message to the kernel.
 pub(super) struct Request {
@@ -58,6 +69,32 @@ impl Request {
             .put(&index.to_ne_bytes())
             .put(&flags.to_ne_bytes())
             .put(&flags.to_ne_bytes()) // the mask of those that change
+    }
+
+    /// A new link. The kinds of links have names of at most 8 bytes.
+    pub(super) fn new_link(name: InterfaceName, kind: LinkKind, address: [u8; 6]) -> Self {
+        let flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL;
+        let kind = kind.to_kernel();
+        // struct ifinfomsg, in which nothing is said but by attributes
+        Self::new(RTM_NEWLINK, flags)
+            .put(&[0; 16])
+            .attribute(IFLA_IFNAME, &name.to_kernel())
+            .attribute(IFLA_ADDRESS, &address)
+            .put(&(4 + 4 + kind.len() as u16).to_ne_bytes())
+            .put(&IFLA_LINKINFO.to_ne_bytes())
+            .attribute(IFLA_INFO_KIND, &kind)
+    }
+
+    /// Has a link send at once, without a queue.
+    pub(super) fn no_queue(index: u32) -> Self {
+        // struct tcmsg
+        Self::new(RTM_NEWQDISC, NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE)
+            .put(&[0; 4])
+            .put(&index.to_ne_bytes())
+            .put(&[0; 4])
+            .put(&TC_H_ROOT.to_ne_bytes())
+            .put(&[0; 4])
+            .attribute(TCA_KIND, b"noqueue\0")
     }
 
     pub(super) fn new_address(index: u32, address: IpAddr, prefix_len: u8) -> Self {
@@ -131,12 +168,14 @@ impl Request {
             .put(&[0; 8])
     }
 
-    /// Appends an attribute (`struct rtattr`), whose value is a multiple of four bytes long.
+    /// Appends an attribute (`struct rtattr`); the next one begins at a multiple of four bytes.
     pub(super) fn attribute(self, kind: u16, value: &[u8]) -> Self {
-        let len = 4 + value.len() as u16;
-        self.put(&len.to_ne_bytes())
+        let len = 4 + value.len();
+        let padding = len.next_multiple_of(4) - len;
+        self.put(&(len as u16).to_ne_bytes())
             .put(&kind.to_ne_bytes())
             .put(value)
+            .put(&[0; 3][..padding])
     }
 
     /// Appends bytes. Messages have a fixed make-up, so that they fit by construction.
@@ -235,14 +274,29 @@ mod tests {
 
     #[test]
     fn the_longest_message_fits_exactly() {
-        let route = Route::default_via(address("fd09::1"));
-        let request = Request::new_route(&route).expect("request").finish(7);
+        let name = "a-name-of-15-by".parse().expect("a name");
+        let request = Request::new_link(name, LinkKind::Dummy, [2, 0, 0, 0, 0, 1]).finish(7);
         assert_eq!(request.bytes().len(), CAPACITY);
         assert_eq!(request.bytes()[..4], (CAPACITY as u32).to_ne_bytes());
         assert_eq!(request.bytes()[8..12], 7_u32.to_ne_bytes());
 
+        let route = Route::default_via(address("fd09::1"));
+        let request = Request::new_route(&route).expect("request");
+        assert!(request.bytes().len() <= CAPACITY);
         let request = Request::new_address(1, address("fd09::2"), 64);
         assert!(request.bytes().len() <= CAPACITY);
+    }
+
+    #[test]
+    fn an_attribute_is_padded_behind_its_length() {
+        let name = "near".parse().expect("a name");
+        let request = Request::new_link(name, LinkKind::Veth, [2, 0, 0, 0, 0, 1]);
+        let attributes = &request.bytes()[NLMSG_HDRLEN + 16..];
+        assert_eq!(attributes[20..22], 10_u16.to_ne_bytes());
+        assert_eq!(attributes[24..32], [2, 0, 0, 0, 0, 1, 0, 0]);
+        assert_eq!(attributes[32..34], 16_u16.to_ne_bytes());
+        assert_eq!(attributes[36..38], 12_u16.to_ne_bytes());
+        assert_eq!(&attributes[40..], b"veth\0\0\0\0");
     }
 
     #[test]

@@ -8,144 +8,147 @@
 use core::sync::atomic::Ordering;
 
 use super::flow::Flow;
+use crate::batch::Lanes;
 use crate::core::Context;
 use crate::counters::Counter;
 use crate::family::{Family, V4, V6};
 use crate::fib::RpFilter;
-use crate::packet::{IpVersion, Packet, Verdict};
+use crate::packet::{Destination, IpVersion, Packet, Verdict};
 use crate::receive::MAX_BATCH;
 use crate::socket::{Mode, SocketId};
+use crate::sysctl::Knob;
 use crate::udp::Taker;
+use crate::wire::protocol;
 
-/// So many connected sockets don't fit the caches that are near: three lines each.
-const MANY: usize = 1_024;
-
-/// The looks of one batch at packets of one interface.
-///
-/// A flow sends its packets in runs: of each run, one is looked up. What is published meanwhile may
-/// come too late for the batch.
-pub(crate) struct Looks {
-    hashes: [u64; MAX_BATCH],
-    last: Option<(Flow, Option<Found>)>,
+/// Looks for the sockets of a batch's packets in `lanes` that are for addresses of our own and whose
+/// ports are known. A fragment is looked up when it is whole, transit never.
+pub(crate) fn demux(cx: &mut Context<'_>, lanes: &Lanes, batch: &mut [Packet]) {
+    let asked = Asked::new(cx);
+    if lanes.is_empty() || !(asked.udp || asked.tcp) {
+        return;
+    }
+    let mut places = [0; MAX_BATCH];
+    let mut hashes = [0; MAX_BATCH];
+    // A flow sends in runs: of each run, one packet is looked up. Who is published meanwhile may
+    // come too late for the batch.
+    let mut repeats = 0_u64;
+    let mut last = None;
+    let mut looks = 0;
+    for lane in lanes.iter() {
+        let Some(packet) = batch.get(lane).filter(|packet| asked.includes(packet)) else {
+            continue;
+        };
+        let flow = flow_of(packet);
+        let hash = match last {
+            Some((same, hash)) if same == flow => {
+                repeats |= 1 << (looks % MAX_BATCH);
+                hash
+            }
+            _ => {
+                let hash = flow.hash(cx.stack.demux.key);
+                cx.stack.demux.established.prefetch(hash);
+                hash
+            }
+        };
+        last = Some((flow, hash));
+        (places[looks % MAX_BATCH], hashes[looks % MAX_BATCH]) = (lane, hash);
+        looks += 1;
+    }
+    let is_repeat = |nth: usize| repeats >> nth & 1 != 0;
+    for (nth, hash) in hashes[..looks].iter().enumerate() {
+        if !is_repeat(nth) {
+            cx.stack.demux.prefetch_connected(*hash);
+        }
+    }
+    // All came in by one interface.
+    let iif = batch.first().map_or(0, |packet| packet.iif);
+    let routes = InputRoutes {
+        v4: input_route::<V4>(cx, iif),
+        v6: input_route::<V6>(cx, iif),
+    };
+    let mut found = None;
+    for (nth, (lane, hash)) in places.iter().zip(&hashes[..looks]).enumerate() {
+        let Some(packet) = batch.get_mut(*lane) else {
+            continue;
+        };
+        if !is_repeat(nth) {
+            found = look(cx, &routes, packet, *hash);
+        }
+        if let Some(found) = &found {
+            note(cx, packet, found);
+        }
+    }
 }
 
-/// What the last look found.
-#[derive(Debug, Clone, Copy)]
-struct Found {
-    id: SocketId,
-    /// The packet's route is the socket's.
-    is_routed: bool,
+/// Which packets are looked up.
+struct Asked {
+    udp: bool,
+    tcp: bool,
 }
 
-impl Looks {
-    pub(crate) fn new() -> Self {
+impl Asked {
+    /// Those whose knobs are on, and whose protocol has a connected socket at all.
+    fn new(cx: &Context<'_>) -> Self {
+        let (sysctls, demux) = (cx.view.sysctls, &cx.stack.demux);
+        let is_asked = |knob, protocol| {
+            sysctls.is_on(Knob::IpEarlyDemux)
+                && sysctls.is_on(knob)
+                && demux.early_key(protocol).is_enabled()
+        };
         Self {
-            hashes: [0; MAX_BATCH],
-            last: None,
+            udp: is_asked(Knob::UdpEarlyDemux, protocol::UDP),
+            tcp: is_asked(Knob::TcpEarlyDemux, protocol::TCP),
         }
     }
 
-    /// Fetches the lines of the table that the batch's packets lead to.
-    ///
-    /// Where so many sockets are open that their lines are out of reach, too, it goes on to those.
-    pub(crate) fn prefetch<'p>(
-        &mut self,
-        cx: &Context<'_>,
-        packets: impl Iterator<Item = &'p Packet>,
-    ) {
-        let demux = &cx.stack.demux;
-        let mut last = None;
-        let mut count = 0;
-        for (packet, place) in packets.zip(&mut self.hashes) {
-            let flow = flow_of(packet);
-            *place = match last {
-                Some((same, hash)) if same == flow => hash,
-                _ => {
-                    let hash = flow.hash(demux.key);
-                    demux.established.prefetch(hash);
-                    hash
-                }
-            };
-            last = Some((flow, *place));
-            count += 1;
-        }
-        if demux.established.len() >= MANY {
-            for hash in self.hashes.iter().take(count) {
-                demux.prefetch_connected(*hash);
-            }
-        }
-    }
-
-    /// Looks for the sockets of the same packets, and with them for their routes.
-    ///
-    /// For packets to addresses of our own whose ports are known, and only those: a fragment is
-    /// looked up when it is whole, transit never.
-    pub(crate) fn look<'p>(
-        &mut self,
-        cx: &Context<'_>,
-        packets: impl Iterator<Item = &'p mut Packet>,
-    ) {
-        let mut routes = None;
-        for (packet, hash) in packets.zip(self.hashes) {
-            let flow = flow_of(packet);
-            let found = match self.last {
-                Some((same, found)) if same == flow => found,
-                _ => {
-                    let routes = routes.get_or_insert_with(|| InputRoutes::new(cx, packet.iif));
-                    find(cx, routes, &flow, hash, packet)
-                }
-            };
-            self.last = Some((flow, found));
-            let Some(Found { id, is_routed }) = found else {
-                continue;
-            };
-            packet.socket = Some(id);
-            if is_routed {
-                packet.verdict = Verdict::Deliver;
-                cx.core.count(Counter::ForebayEarlyDemuxHits);
-            } else {
-                cx.core.count(Counter::ForebayEarlyDemuxStale);
-            }
-        }
+    fn includes(&self, packet: &Packet) -> bool {
+        let is_asked = match packet.protocol {
+            protocol::UDP => self.udp,
+            _ => self.tcp,
+        };
+        is_asked
+            && packet.has_ports
+            && packet.destination == Destination::Own
+            && packet.verdict == Verdict::Undecided
     }
 }
 
-/// What [`input_route`] says of a batch: all of it came in by one interface.
+/// What [`input_route`] says of a batch.
 struct InputRoutes {
     v4: Option<u64>,
     v6: Option<u64>,
 }
 
-impl InputRoutes {
-    fn new(cx: &Context<'_>, iif: u32) -> Self {
-        Self {
-            v4: input_route::<V4>(cx, iif),
-            v6: input_route::<V6>(cx, iif),
-        }
-    }
+/// A packet's socket.
+struct Found {
+    id: SocketId,
+    /// The socket's input route is the packet's.
+    is_routed: bool,
 }
 
-fn find(
-    cx: &Context<'_>,
-    routes: &InputRoutes,
-    flow: &Flow,
-    hash: u64,
-    packet: &Packet,
-) -> Option<Found> {
+/// Looks for the packet's socket, and with it for its route.
+fn look(cx: &Context<'_>, routes: &InputRoutes, packet: &Packet, hash: u64) -> Option<Found> {
     let demux = &cx.stack.demux;
-    let hit = demux.find_connected(flow, hash, packet.iif)?;
-    if let Some(slot) = demux.sockets.slot(hit.id.slot) {
-        slot.queue.prefetch();
-    }
+    let hit = demux.find_connected(&flow_of(packet), hash, packet.iif)?;
+    let known = hit.keys.input_route.load(Ordering::Relaxed);
     let route = match packet.version {
         IpVersion::V4 => routes.v4,
         IpVersion::V6 => routes.v6,
     };
-    let known = hit.keys.input_route.load(Ordering::Relaxed);
     Some(Found {
         id: hit.id,
         is_routed: route == Some(known),
     })
+}
+
+fn note(cx: &Context<'_>, packet: &mut Packet, found: &Found) {
+    packet.socket = Some(found.id);
+    if found.is_routed {
+        packet.verdict = Verdict::Deliver;
+        cx.core.count(Counter::ForebayEarlyDemuxHits);
+    } else {
+        cx.core.count(Counter::ForebayEarlyDemuxStale);
+    }
 }
 
 fn flow_of(packet: &Packet) -> Flow {

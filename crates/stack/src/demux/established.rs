@@ -24,17 +24,15 @@
 //!
 //! Memory of buckets that were merged away is kept for the next growth.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard};
-
 use forebay_sync::cache_line::CacheLine;
+use forebay_sync::loom::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use forebay_sync::loom::{Mutex, MutexGuard, lock};
 use forebay_sync::prefetch::prefetch_read;
 use forebay_sync::segments::Segments;
 
-use crate::socket::lock;
-
-/// Writers' locks; also the fewest buckets.
-const SHARDS: u32 = 64;
+/// Writers' locks; also the fewest buckets. Two are enough to be told apart, and loom watches every
+/// line of every bucket.
+const SHARDS: u32 = if cfg!(loom) { 2 } else { 64 };
 
 /// Entries per bucket on average, above which the table grows. Just before a round of splits ends,
 /// the buckets not yet split hold twice as many on average.
@@ -74,6 +72,7 @@ impl Established {
     }
 
     /// Entries in the table.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.entries.load(Ordering::Relaxed)
     }
@@ -86,9 +85,9 @@ impl Established {
         }
     }
 
-    /// The word of the first entry that may belong to `hash`, to fetch what it leads to.
+    /// The word that [`Self::find`] will most likely be asked about first.
     #[inline]
-    pub(crate) fn hint(&self, hash: u64) -> Option<u32> {
+    pub(crate) fn first(&self, hash: u64) -> Option<u32> {
         let line = self.lines.get(bucket_of(hash, self.buckets()))?;
         line.candidates(tag(hash)).next()
     }
@@ -434,5 +433,7 @@ impl Overflow {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, loom))]
+mod interleavings;
+#[cfg(all(test, not(loom)))]
 mod tests;

@@ -42,6 +42,10 @@ impl Flow {
         }
     }
 
+    pub(crate) fn protocol(&self) -> u8 {
+        (self.kind >> 8) as u8
+    }
+
     #[inline]
     pub(crate) fn hash(&self, key: Key) -> u64 {
         let tail = u64::from(self.ports) | u64::from(self.kind) << 32;

@@ -55,11 +55,18 @@ pub struct Demux {
     /// How often a socket has moved from one table to another, or within one.
     moves: CacheLine<AtomicU64>,
     memory: SocketMemory,
-    early_key: StaticKey,
+    early_keys: EarlyKeys,
     /// On while a socket has a program for its group.
     group_programs: StaticKey,
     /// How many ephemeral ports were looked for.
     ephemeral: AtomicU64,
+}
+
+/// Whether early demux can find anything.
+#[derive(Debug, Default)]
+struct EarlyKeys {
+    udp: StaticKey,
+    tcp: StaticKey,
 }
 
 /// Where a socket is.
@@ -83,15 +90,18 @@ impl Demux {
             bound: Bound::new(key),
             moves: CacheLine::default(),
             memory: SocketMemory::new(socket_memory),
-            early_key: StaticKey::new(),
+            early_keys: EarlyKeys::default(),
             group_programs: StaticKey::new(),
             ephemeral: AtomicU64::new(0),
         }
     }
 
-    /// On while there is a connected socket.
-    pub(crate) fn early_key(&self) -> &StaticKey {
-        &self.early_key
+    /// On while there is a connected socket of the protocol.
+    pub(crate) fn early_key(&self, protocol: u8) -> &StaticKey {
+        match protocol {
+            protocol::UDP => &self.early_keys.udp,
+            _ => &self.early_keys.tcp,
+        }
     }
 
     /// On while a socket has a program for its group.
@@ -225,7 +235,7 @@ impl Demux {
     /// Fetches the lines that finding the hash's socket, and delivering to it, will touch.
     #[inline]
     fn prefetch_connected(&self, hash: u64) {
-        let Some((index, which)) = self.established.hint(hash).map(unpack_word) else {
+        let Some((index, which)) = self.established.first(hash).map(unpack_word) else {
             return;
         };
         if let Some(slot) = self.sockets.slot(index) {
@@ -413,7 +423,7 @@ impl Demux {
             let word = pack_word(id.slot, keys);
             self.established
                 .insert(hash, word, |word| self.hash_of(word));
-            self.early_key.inc();
+            self.early_key(slot.key_set(keys).flow().protocol()).inc();
         }
         self.bound.add(&to.binding, id, to.peer.is_some());
     }
@@ -427,7 +437,7 @@ impl Demux {
                 .established
                 .remove(hash, word, |word| self.hash_of(word))
             {
-                self.early_key.dec();
+                self.early_key(slot.key_set(keys).flow().protocol()).dec();
             }
         }
         self.bound.remove(&from.binding, id, from.peer.is_some());

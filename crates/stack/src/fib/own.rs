@@ -52,7 +52,11 @@ impl<A: Address> OwnPrefixes<A> {
     pub(super) fn new<'a>(sorted: impl Iterator<Item = &'a Prefix<A>>) -> Self {
         // In this order a prefix comes after those that cover it, and adds nothing to them.
         let mut prefixes: Vec<Prefix<A>> = Vec::new();
+        let mut hosts = Vec::new();
         for prefix in sorted {
+            if prefix.is_host() {
+                hosts.push(prefix.addr());
+            }
             if !prefixes
                 .last()
                 .is_some_and(|last| last.contains(prefix.addr()))
@@ -70,7 +74,7 @@ impl<A: Address> OwnPrefixes<A> {
             len: VACANT,
         };
         let slots = (4 * prefixes.len()).next_power_of_two().max(8);
-        let words = (prefixes.len() * BITS_PER_HOST / 64).next_power_of_two();
+        let words = (hosts.len() * BITS_PER_HOST / 64).next_power_of_two();
         let words = words.max(HOST_WORDS_MIN);
         let mut own = OwnPrefixes {
             octets: [0; 4],
@@ -80,7 +84,11 @@ impl<A: Address> OwnPrefixes<A> {
         };
         for prefix in prefixes {
             own.insert(&prefix);
-            own.mark(&prefix);
+            own.mark_octets(&prefix);
+        }
+        for host in hosts {
+            let (word, bit) = own.host_bit(host);
+            own.hosts[word] |= 1 << bit;
         }
         own
     }
@@ -98,17 +106,22 @@ impl<A: Address> OwnPrefixes<A> {
 
     #[inline]
     fn is_marked(&self, addr: A) -> bool {
-        let is_set = |word: u64, bit: u32| word & (1 << bit) != 0;
         let octet = addr.octet(0);
-        let (word, bit) = self.host_bit(addr);
-        is_set(self.octets[usize::from(octet / 64)], u32::from(octet % 64))
-            || self.hosts.get(word).is_some_and(|word| is_set(*word, bit))
+        let octets = self.octets[usize::from(octet / 64)];
+        octets & (1 << (octet % 64)) != 0 || self.may_be_host(addr)
     }
 
-    fn mark(&mut self, prefix: &Prefix<A>) {
+    /// Whether `addr` may be one of the prefixes, and not only in one; mostly right when it says so,
+    /// always when it doesn't.
+    #[inline]
+    pub(super) fn may_be_host(&self, addr: A) -> bool {
+        let (word, bit) = self.host_bit(addr);
+        let word = self.hosts.get(word);
+        word.is_some_and(|word| *word & (1 << bit) != 0)
+    }
+
+    fn mark_octets(&mut self, prefix: &Prefix<A>) {
         if prefix.is_host() {
-            let (word, bit) = self.host_bit(prefix.addr());
-            self.hosts[word] |= 1 << bit;
             return;
         }
         let first = prefix.addr().octet(0);

@@ -134,6 +134,12 @@ impl<'g, A: Address> View<'g, A> {
         self.snapshot.own.contains(dst)
     }
 
+    /// Whether a local or broadcast route for `addr` alone may be in some table: false is certain.
+    #[inline]
+    pub fn may_be_own_host(&self, addr: A) -> bool {
+        self.snapshot.own.may_be_host(addr)
+    }
+
     /// Where a packet goes.
     ///
     /// # Errors

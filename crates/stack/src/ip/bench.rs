@@ -5,6 +5,7 @@ use core::time::Duration;
 
 use zerocopy::IntoBytes;
 
+use crate::batch::Sorted;
 use crate::core::{Context, Core};
 use crate::counters::Counter;
 use crate::devices::InDevice;
@@ -13,7 +14,6 @@ use crate::interface::InterfaceConfig;
 use crate::ip::options;
 use crate::ip::validate::validate;
 use crate::packet::{Packet, PacketQueue};
-use crate::receive::Mix;
 use crate::stack::{Stack, StackConfig};
 use crate::time::Instant;
 use crate::wire::{Ipv4Header, Ipv6Header, ipv4};
@@ -84,7 +84,7 @@ impl Bench {
             packet.iif = iif;
             let interface = cx.view.interfaces.get(iif).unwrap();
             let device = InDevice::new(cx.view, interface);
-            packet.verdict = validate(cx, &device, &mut Mix::default(), &mut packet);
+            packet.verdict = validate(cx, &device, &mut Sorted::new(), 0, &mut packet);
             packet
         })
     }

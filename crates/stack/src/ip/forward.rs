@@ -56,8 +56,10 @@ pub(crate) fn forward<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
     cx.core.add(F::MIB.out_octets, packet.total_len() as u64);
     if too_big {
         in_fragments::<F>(cx, packet, next_hop, interface, mtu);
-    } else {
+    } else if packet.gso.is_some() {
         transmit::to_interface(cx, interface, &next_hop.adjacency, packet);
+    } else {
+        transmit::to_device(cx, interface, &next_hop.adjacency, packet);
     }
 }
 

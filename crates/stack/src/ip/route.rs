@@ -4,88 +4,89 @@ use core::net::IpAddr;
 
 use super::icmp::IcmpError;
 use super::options;
-use super::source::{check_martians_v4, validate_source};
+use super::source::validate_source;
+use crate::batch::Sorted;
 use crate::core::Context;
 use crate::counters::Counter;
 use crate::devices::InDevice;
 use crate::drop::DropReason;
 use crate::family::{Family, V4, V6};
-use crate::fib::{LookupError, NextHop, Query, Resolved, RouteKind, Transit};
-use crate::packet::{Destination, Packet, Refusal, Verdict};
-use crate::receive::{MAX_BATCH, Mix};
+use crate::fib::{LookupError, NextHop, Query, Resolved, RouteKind};
+use crate::packet::{Destination, IpVersion, Packet, Refusal, Verdict};
 use crate::sysctl::ConfKnob;
 use crate::wire::protocol;
 
-/// Decides for every packet of the batch that is undecided yet.
-pub(crate) fn route(cx: &Context<'_>, device: &InDevice<'_>, mix: &Mix, batch: &mut [Packet]) {
-    if mix.v4 {
-        route_family::<V4>(cx, device, batch);
+/// Decides for every packet of the batch that is undecided yet: first transit all together, then the
+/// others one by one.
+pub(crate) fn route(
+    cx: &Context<'_>,
+    device: &InDevice<'_>,
+    sorted: &Sorted,
+    batch: &mut [Packet],
+) {
+    route_transit::<V4>(cx, device, sorted, batch);
+    route_transit::<V6>(cx, device, sorted, batch);
+    for lane in sorted.others.iter() {
+        if let Some(packet) = batch.get_mut(lane)
+            && packet.verdict == Verdict::Undecided
+        {
+            packet.verdict = match packet.version {
+                IpVersion::V4 => route_one::<V4>(cx, device, packet),
+                IpVersion::V6 => route_one::<V6>(cx, device, packet),
+            };
+        }
     }
-    if mix.v6 {
-        route_family::<V6>(cx, device, batch);
-    }
-    if mix.options {
+    if sorted.has_options {
         check_options(batch);
     }
 }
 
-/// The packets of one family: what needs no lookup and what takes its own way at once, then transit
-/// all together.
-fn route_family<F: Family>(cx: &Context<'_>, device: &InDevice<'_>, batch: &mut [Packet]) {
-    let transit = F::routes(cx.view).transit();
-    let mut dsts = [F::UNSPECIFIED; MAX_BATCH];
-    let mut lanes = [0_u8; MAX_BATCH];
-    let mut asked = 0;
-    for (at, packet) in (0..).zip(batch.iter_mut()) {
-        if packet.version != F::VERSION || !matches!(packet.verdict, Verdict::Undecided) {
-            continue;
-        }
-        packet.verdict = before_lookup::<F>(cx, device, packet);
-        if !matches!(packet.verdict, Verdict::Undecided) {
-            continue;
-        }
-        if transit.is_some() && packet.destination == Destination::Transit && asked < MAX_BATCH {
-            (dsts[asked], lanes[asked]) = (F::dst(packet), at);
-            asked += 1;
-        } else {
-            route_one::<F>(cx, device, packet);
-        }
-    }
-    if let Some(transit) = transit
-        && asked > 0
-    {
-        route_transit::<F>(cx, device, transit, &dsts, &lanes[..asked], batch);
-    }
-}
-
-#[inline(never)]
-fn route_one<F: Family>(cx: &Context<'_>, device: &InDevice<'_>, packet: &mut Packet) {
-    let answer = F::routes(cx.view).lookup(&query_of::<F>(packet));
-    packet.verdict = after_lookup::<F>(cx, device, packet, answer);
-    if !matches!(packet.verdict, Verdict::Deliver) {
-        // Rules can send the packets of a flow elsewhere whose socket early demux has found.
-        packet.socket = None;
-    }
-}
-
-/// `lanes` says where in the batch the packet of each destination is.
-#[inline(always)]
 fn route_transit<F: Family>(
     cx: &Context<'_>,
     device: &InDevice<'_>,
-    transit: Transit<'_, '_, F::Addr>,
-    dsts: &[F::Addr; MAX_BATCH],
-    lanes: &[u8],
+    sorted: &Sorted,
     batch: &mut [Packet],
 ) {
-    transit.lookup_many(dsts, lanes.len(), |lane, answer| {
+    let lanes = F::transit(sorted).lanes();
+    if lanes.is_empty() {
+        return;
+    }
+    let Some(transit) = F::routes(cx.view).transit() else {
+        for lane in lanes {
+            if let Some(packet) = batch.get_mut(usize::from(*lane)) {
+                packet.verdict = route_one::<F>(cx, device, packet);
+            }
+        }
+        return;
+    };
+    let dsts = F::transit(sorted).dsts();
+    transit.lookup_many(dsts, lanes.len(), |at, answer| {
         let packet = lanes
-            .get(lane)
-            .and_then(|at| batch.get_mut(usize::from(*at)));
+            .get(at)
+            .and_then(|lane| batch.get_mut(usize::from(*lane)));
         if let Some(packet) = packet {
             packet.verdict = after_lookup::<F>(cx, device, packet, answer);
         }
     });
+}
+
+/// A packet that takes its own way: to us, to many, or by rules.
+#[inline(never)]
+fn route_one<F: Family>(cx: &Context<'_>, device: &InDevice<'_>, packet: &mut Packet) -> Verdict {
+    // Groups and broadcasts are decided by the interface, not by a route.
+    let verdict = match packet.destination {
+        Destination::Multicast => group::<F>(cx, device, packet),
+        Destination::LimitedBroadcast => broadcast::<F>(cx, device, packet),
+        Destination::Own | Destination::Transit => {
+            let answer = F::routes(cx.view).lookup(&query_of::<F>(packet));
+            after_lookup::<F>(cx, device, packet, answer)
+        }
+    };
+    if verdict != Verdict::Deliver {
+        // Rules can send the packets of a flow elsewhere whose socket early demux has found.
+        packet.socket = None;
+    }
+    verdict
 }
 
 pub(crate) fn query_of<F: Family>(packet: &Packet) -> Query<F::Addr> {
@@ -95,29 +96,6 @@ pub(crate) fn query_of<F: Family>(packet: &Packet) -> Query<F::Addr> {
         src: F::src(packet),
         iif: packet.iif,
         own,
-    }
-}
-
-/// Groups and broadcasts are decided by the interface, not by a route; martians not at all.
-#[inline(always)]
-fn before_lookup<F: Family>(cx: &Context<'_>, device: &InDevice<'_>, packet: &Packet) -> Verdict {
-    if let (IpAddr::V4(src), IpAddr::V4(dst)) = (F::src(packet).into(), F::dst(packet).into())
-        && let Err(reason) = check_martians_v4(device, src, dst, packet.destination)
-    {
-        return Verdict::Drop(reason);
-    }
-    if matches!(packet.destination, Destination::Transit | Destination::Own) {
-        Verdict::Undecided
-    } else {
-        to_many::<F>(cx, device, packet)
-    }
-}
-
-#[inline(never)]
-fn to_many<F: Family>(cx: &Context<'_>, device: &InDevice<'_>, packet: &Packet) -> Verdict {
-    match packet.destination {
-        Destination::Multicast => group::<F>(cx, device, packet),
-        _ => broadcast::<F>(cx, device, packet),
     }
 }
 

@@ -88,10 +88,11 @@ pub(crate) fn validate_source<F: Family>(
     }
 }
 
-/// The own prefixes are asked first, for they know most strangers at a glance.
+/// Each address has a local route, so the routes are asked first: they know most strangers at a
+/// glance.
 #[inline(always)]
 fn is_own_source<F: Family>(cx: &Context<'_>, src: F::Addr) -> bool {
-    F::routes(cx.view).is_own(src) && cx.view.interfaces.has_address(src.into())
+    F::routes(cx.view).may_be_own_host(src) && cx.view.interfaces.has_address(src.into())
 }
 
 #[inline(never)]

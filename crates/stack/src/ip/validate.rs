@@ -5,75 +5,82 @@ use core::net::Ipv6Addr;
 use zerocopy::FromBytes;
 
 use super::ext_headers;
+use super::source::check_martians_v4;
+use crate::batch::Sorted;
 use crate::core::Context;
 use crate::counters::Counter;
 use crate::devices::InDevice;
 use crate::drop::DropReason;
 use crate::family::{Family, V4, V6};
 use crate::interface::{Interface, LOOPBACK};
-use crate::packet::{Destination, IpVersion, Packet, Verdict};
-use crate::receive::Mix;
+use crate::packet::{Destination, IpVersion, Packet, Refusal, Verdict};
 use crate::stack::View;
 use crate::sysctl::ConfKnob;
 use crate::wire::{Ipv4Header, Ipv6Header, TcpHeader, UdpHeader, checksum, protocol};
 
 /// Checks what an IP header may say (RFC 1122 section 3.2.1, RFC 8200 section 3) and writes down
-/// what later stages need. [`Verdict::Undecided`] lets the packet go on.
+/// what later stages need. [`Verdict::Undecided`] lets the packet go on, by the list of `sorted` that
+/// its lane is put in.
 #[inline(always)]
 pub(crate) fn validate(
     cx: &Context<'_>,
     device: &InDevice<'_>,
-    mix: &mut Mix,
+    sorted: &mut Sorted,
+    lane: usize,
     packet: &mut Packet,
 ) -> Verdict {
-    let verdict = match packet.data().first().map(|byte| byte >> 4) {
+    let result = match packet.data().first().map(|byte| byte >> 4) {
         Some(4) => {
             packet.version = IpVersion::V4;
-            mix.v4 = true;
-            validate_v4(cx, mix, packet)
+            validate_v4(cx, device, sorted, lane, packet)
         }
         Some(6) => {
             packet.version = IpVersion::V6;
-            mix.v6 = true;
-            validate_v6(cx, device, mix, packet)
+            validate_v6(cx, device, sorted, lane, packet)
         }
-        _ => Verdict::Drop(DropReason::NotIp),
+        _ => Err(Refusal::silent(DropReason::NotIp)),
     };
-    match verdict {
+    match result {
         // A packet of this host's own was routed when it was sent: on the loopback it has arrived.
-        Verdict::Undecided if packet.from_host => Verdict::Deliver,
-        verdict => verdict,
+        Ok(()) if packet.from_host => Verdict::Deliver,
+        Ok(()) => Verdict::Undecided,
+        Err(refusal) => packet.refuse(refusal),
     }
 }
 
 #[inline(always)]
-fn validate_v4(cx: &Context<'_>, mix: &mut Mix, packet: &mut Packet) -> Verdict {
-    const BAD_HEADER: Verdict = Verdict::Drop(DropReason::IpInHdr);
+fn validate_v4(
+    cx: &Context<'_>,
+    device: &InDevice<'_>,
+    sorted: &mut Sorted,
+    lane: usize,
+    packet: &mut Packet,
+) -> Result<(), Refusal> {
+    const BAD_HEADER: Refusal = Refusal::silent(DropReason::IpInHdr);
 
     cx.core.count(Counter::IpInReceives);
     let len = packet.total_len();
     let data = packet.data();
-    let Ok((ip, _)) = Ipv4Header::ref_from_prefix(data) else {
-        return BAD_HEADER;
-    };
+    let (ip, _) = Ipv4Header::ref_from_prefix(data).map_err(|_| BAD_HEADER)?;
     let (header_len, total_len) = (ip.header_len(), usize::from(ip.total_len.get()));
-    let (protocol, is_fragment, dst) = (ip.protocol, ip.is_fragment(), ip.dst());
+    let (protocol, is_fragment) = (ip.protocol, ip.is_fragment());
+    let (src, dst) = (ip.src(), ip.dst());
     let is_intact = if header_len == Ipv4Header::LEN {
         ip.checksum_is_right()
     } else {
         match data.get(..header_len) {
             Some(header) if header_len > Ipv4Header::LEN => checksum::checksum(header) == 0,
-            _ => return BAD_HEADER,
+            _ => return Err(BAD_HEADER),
         }
     };
     if !is_intact {
-        return Verdict::Drop(DropReason::IpCsum);
+        return Err(Refusal::silent(DropReason::IpCsum));
     }
     if total_len > len {
-        return Verdict::Drop(DropReason::PktTooSmall);
+        return Err(Refusal::silent(DropReason::PktTooSmall));
     }
     if total_len < header_len {
-        return BAD_HEADER;
+        return Err(BAD_HEADER);
     }
     // Short Ethernet frames are padded: what lies behind the datagram is not part of it.
     if total_len < len {
@@ -84,9 +91,10 @@ fn validate_v4(cx: &Context<'_>, mix: &mut Mix, packet: &mut Packet) -> Verdict 
     packet.is_fragment = is_fragment;
     if header_len > Ipv4Header::LEN {
         packet.has_options = true;
-        mix.options = true;
+        sorted.has_options = true;
     }
-    parse_ports(packet, protocol, header_len);
+    packet.protocol = protocol;
+    packet.l4_offset = u16::try_from(header_len).unwrap_or(u16::MAX);
     packet.destination = if dst.is_multicast() {
         cx.core.count(Counter::IpExtInMcastPkts);
         cx.core.add(Counter::IpExtInMcastOctets, total_len as u64);
@@ -94,25 +102,35 @@ fn validate_v4(cx: &Context<'_>, mix: &mut Mix, packet: &mut Packet) -> Verdict 
     } else if dst.is_broadcast() {
         Destination::LimitedBroadcast
     } else {
-        own_or_transit::<V4>(cx, mix, dst)
+        own_or_transit::<V4>(cx, dst)
     };
-    Verdict::Undecided
+    if !packet.from_host {
+        check_martians_v4(device, src, dst, packet.destination).map_err(Refusal::silent)?;
+    }
+    if packet.destination == Destination::Transit {
+        sorted.transit4.push(lane, dst);
+    } else {
+        parse_ports(packet);
+        sorted.others.push(lane);
+    }
+    Ok(())
 }
 
 #[inline(always)]
 fn validate_v6(
     cx: &Context<'_>,
     device: &InDevice<'_>,
-    mix: &mut Mix,
+    sorted: &mut Sorted,
+    lane: usize,
     packet: &mut Packet,
-) -> Verdict {
+) -> Result<(), Refusal> {
     cx.core.count(Counter::Ip6InReceives);
     if !device.carries_v6 {
-        return Verdict::Drop(DropReason::Ipv6Disabled);
+        return Err(Refusal::silent(DropReason::Ipv6Disabled));
     }
     let len = packet.total_len();
     let Ok((ip, _)) = Ipv6Header::ref_from_prefix(packet.data()) else {
-        return Verdict::Drop(DropReason::IpInHdr);
+        return Err(Refusal::silent(DropReason::IpInHdr));
     };
     // As numbers: an address of 16 bytes, looked at here and there, is taken apart and put together
     // again in memory.
@@ -124,19 +142,19 @@ fn validate_v6(
     // groups send nothing; IPv4-mapped addresses never are on a wire (RFC 4942 section 2.2).
     let is_inside = device.interface.index == LOOPBACK;
     if !is_inside && (src == LOOPBACK_V6 || dst == LOOPBACK_V6) {
-        return Verdict::Drop(DropReason::IpLocalnet);
+        return Err(Refusal::silent(DropReason::IpLocalnet));
     }
     if is_group_v6(src) || src >> 32 == MAPPED_V4 {
-        return Verdict::Drop(DropReason::IpInvalidSource);
+        return Err(Refusal::silent(DropReason::IpInvalidSource));
     }
     let is_reserved_scope = |scope| scope == 0 || (scope == 1 && !is_inside);
     if is_group_v6(dst) && is_reserved_scope(dst >> 112 & 0xf) {
-        return Verdict::Drop(DropReason::IpInvalidDest);
+        return Err(Refusal::silent(DropReason::IpInvalidDest));
     }
     // A jumbogram has its length in an option (RFC 2675); the option's own check refuses it.
     let is_jumbo = total_len == Ipv6Header::LEN && next_header == protocol::HOP_BY_HOP;
     if total_len > len {
-        return Verdict::Drop(DropReason::PktTooSmall);
+        return Err(Refusal::silent(DropReason::PktTooSmall));
     }
     let octets = if total_len < len && !is_jumbo {
         packet.truncate(total_len);
@@ -146,22 +164,26 @@ fn validate_v6(
     };
     cx.core.add(Counter::Ip6InOctets, octets as u64);
 
-    parse_ports(packet, next_header, Ipv6Header::LEN);
+    packet.protocol = next_header;
+    packet.l4_offset = Ipv6Header::LEN as u16;
     packet.destination = if is_group_v6(dst) {
         cx.core.count(Counter::Ip6InMcastPkts);
         cx.core.add(Counter::Ip6InMcastOctets, octets as u64);
         Destination::Multicast
     } else {
-        own_or_transit::<V6>(cx, mix, Ipv6Addr::from_bits(dst))
+        own_or_transit::<V6>(cx, Ipv6Addr::from_bits(dst))
     };
     if next_header == protocol::HOP_BY_HOP {
         // Every node on the way looks at these (RFC 8200 section 4.3).
-        return match ext_headers::hop_by_hop(cx, packet) {
-            Ok(()) => Verdict::Undecided,
-            Err(refusal) => packet.refuse(refusal),
-        };
+        ext_headers::hop_by_hop(cx, packet)?;
     }
-    Verdict::Undecided
+    if packet.destination == Destination::Transit {
+        sorted.transit6.push(lane, Ipv6Addr::from_bits(dst));
+    } else {
+        parse_ports(packet);
+        sorted.others.push(lane);
+    }
+    Ok(())
 }
 
 const LOOPBACK_V6: u128 = Ipv6Addr::LOCALHOST.to_bits();
@@ -179,29 +201,27 @@ pub(crate) fn carries<F: Family>(view: &View<'_>, interface: &Interface) -> bool
 }
 
 #[inline(always)]
-fn own_or_transit<F: Family>(cx: &Context<'_>, mix: &mut Mix, dst: F::Addr) -> Destination {
+fn own_or_transit<F: Family>(cx: &Context<'_>, dst: F::Addr) -> Destination {
     if F::routes(cx.view).is_own(dst) {
-        mix.own = true;
         Destination::Own
     } else {
         Destination::Transit
     }
 }
 
-/// Notes where the transport header is, and its ports if it is there in one piece.
-#[inline(always)]
-fn parse_ports(packet: &mut Packet, protocol: u8, l4_offset: usize) {
-    packet.protocol = protocol;
-    packet.l4_offset = u16::try_from(l4_offset).unwrap_or(u16::MAX);
-    if packet.is_fragment {
-        return;
-    }
-    let least = match protocol {
+/// Notes the ports, if the transport header has some and is there in one piece. Of packets that stay:
+/// nobody asks for those of transit.
+fn parse_ports(packet: &mut Packet) {
+    let least = match packet.protocol {
         protocol::UDP => UdpHeader::LEN,
         protocol::TCP => TcpHeader::LEN,
         _ => return,
     };
-    if let Some([s0, s1, d0, d1, ..]) = packet.data().get(l4_offset..l4_offset + least) {
+    if packet.is_fragment {
+        return;
+    }
+    let at = usize::from(packet.l4_offset);
+    if let Some([s0, s1, d0, d1, ..]) = packet.data().get(at..at + least) {
         let ports = (
             u16::from_be_bytes([*s0, *s1]),
             u16::from_be_bytes([*d0, *d1]),

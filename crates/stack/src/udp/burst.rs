@@ -38,6 +38,16 @@ pub(crate) struct Taker<'a> {
     pub(crate) status: Status,
 }
 
+impl<'a> Taker<'a> {
+    /// The socket `id`, if it takes datagrams of a flow that came in by `iif`.
+    #[inline]
+    pub(super) fn of(cx: &Context<'a>, id: SocketId, flow: &Flow, iif: u32) -> Option<Self> {
+        let slot = cx.stack.demux.sockets().slot(id.slot)?;
+        let status = slot.takes(id, flow, iif)?;
+        Some(Self { id, slot, status })
+    }
+}
+
 impl Burst {
     /// Whether a datagram of this flow goes where the last one went; `found` is what early demux
     /// knows. Whoever is published while the batch is under way may come too late for it.

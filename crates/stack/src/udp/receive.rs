@@ -97,7 +97,8 @@ fn deliver<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
     if is_by_flow && cx.core.burst.continues(&flow, packet.iif, found) {
         return cx.core.burst.push(packet);
     }
-    let Some(taker) = find::<F>(cx, &packet, &flow, found) else {
+    let early = found.and_then(|id| Taker::of(cx, id, &flow, packet.iif));
+    let Some(taker) = early.or_else(|| find::<F>(cx, &packet, &flow)) else {
         return no_socket::<F>(cx, packet);
     };
     if packet.route.is_some() {
@@ -111,25 +112,18 @@ fn deliver<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
     burst::add(cx, &taker, flow, packet);
 }
 
-/// Finds the datagram's socket, which may move away at any moment.
-fn find<'a, F: Family>(
-    cx: &mut Context<'a>,
-    packet: &Packet,
-    flow: &Flow,
-    found: Option<SocketId>,
-) -> Option<Taker<'a>> {
+/// Finds the datagram's socket by the ordinary lookup.
+#[inline(never)]
+fn find<'a, F: Family>(cx: &mut Context<'a>, packet: &Packet, flow: &Flow) -> Option<Taker<'a>> {
     let stack = cx.stack;
-    let demux = &stack.demux;
-    let mut ask = |slot: &Slot, _count| filter::pick(cx, slot, packet);
-    let mut candidate = found;
     // Each turn, a socket has moved meanwhile.
     loop {
-        let looked_up = || demux.lookup(flow, local::<F>(packet), packet.iif, &mut ask);
-        let id = candidate.take().or_else(looked_up)?;
-        if let Some(slot) = demux.sockets().slot(id.slot)
-            && let Some(status) = slot.takes(id, flow, packet.iif)
-        {
-            return Some(Taker { id, slot, status });
+        let ask = |slot: &Slot, _count: usize| filter::pick(cx, slot, packet);
+        let id = stack
+            .demux
+            .lookup(flow, local::<F>(packet), packet.iif, ask)?;
+        if let Some(taker) = Taker::of(cx, id, flow, packet.iif) {
+            return Some(taker);
         }
     }
 }
@@ -144,7 +138,7 @@ pub(super) fn deliver_alone(cx: &mut Context<'_>, packet: Packet) {
 
 fn deliver_at_once<F: Family>(cx: &mut Context<'_>, packet: Packet) {
     let flow = Flow::of_packet::<F>(&packet);
-    match find::<F>(cx, &packet, &flow, None) {
+    match find::<F>(cx, &packet, &flow) {
         Some(taker) => deliver_to::<F>(cx, taker, &flow, packet),
         None => no_socket::<F>(cx, packet),
     }
@@ -158,7 +152,7 @@ fn deliver_to<'a, F: Family>(
     mut packet: Packet,
 ) {
     while let Err(again) = filter::enqueue(cx, taker.slot, taker.status, packet) {
-        let Some(other) = find::<F>(cx, &again, flow, None) else {
+        let Some(other) = find::<F>(cx, &again, flow) else {
             return no_socket::<F>(cx, again);
         };
         (taker, packet) = (other, again);

@@ -35,6 +35,22 @@ impl Checksum {
         self.sum += u64::from(chunk);
     }
 
+    /// Adds twenty bytes at an even place: an IPv4 header without options. Words with their carries,
+    /// since for so few the compiler's vectors take longer.
+    #[inline]
+    pub fn add_header(&mut self, header: &[u8; 20]) {
+        let ([a, b], rest) = header.as_chunks::<8>() else {
+            return;
+        };
+        let rest = rest
+            .first_chunk::<4>()
+            .map_or(0, |rest| u32::from_ne_bytes(*rest));
+        let (sum, first) = u64::from_ne_bytes(*a).overflowing_add(u64::from_ne_bytes(*b));
+        let (sum, second) = sum.overflowing_add(rest.into());
+        // 2^32 and 2^64 are 1 in one's complement.
+        self.sum += (sum & 0xffff_ffff) + (sum >> 32) + u64::from(first) + u64::from(second);
+    }
+
     /// Adds a 16-bit word at an even place.
     #[inline]
     pub fn add_u16(&mut self, word: u16) {
@@ -132,6 +148,16 @@ mod tests {
             }
             sum.add_bytes(rest);
             prop_assert_eq!(sum.finish(), naive(&bytes));
+        }
+
+        #[test]
+        fn a_header_is_twenty_bytes(header: [u8; 20], before: u16) {
+            let (mut one, mut other) = (Checksum::new(), Checksum::new());
+            one.add_u16(before);
+            one.add_header(&header);
+            other.add_u16(before);
+            other.add_bytes(&header);
+            prop_assert_eq!((one.finish(), one.is_valid()), (other.finish(), other.is_valid()));
         }
 
         #[test]

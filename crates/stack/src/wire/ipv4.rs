@@ -77,13 +77,15 @@ impl Ipv4Header {
     }
 
     /// Source address.
+    #[inline]
     pub fn src(&self) -> Ipv4Addr {
-        self.src.into()
+        Ipv4Addr::from_bits(u32::from_be_bytes(self.src))
     }
 
     /// Destination address.
+    #[inline]
     pub fn dst(&self) -> Ipv4Addr {
-        self.dst.into()
+        Ipv4Addr::from_bits(u32::from_be_bytes(self.dst))
     }
 
     /// Writes the destination address.
@@ -115,7 +117,7 @@ impl Ipv4Header {
     #[inline]
     pub fn checksum_is_right(&self) -> bool {
         let mut sum = Checksum::new();
-        sum.add_bytes(self.as_bytes());
+        sum.add_header(zerocopy::transmute_ref!(self));
         sum.is_valid()
     }
 

@@ -60,28 +60,24 @@ impl<M> Queue<M> {
 
     /// Takes up to `max` packets at the front, to the end of `out`.
     pub fn pop_many(&mut self, max: usize, out: &mut Vec<Buf<M>>) {
-        let mut next = self.head.take();
-        let (mut taken, mut bytes) = (0, 0);
-        while taken < max
-            && let Some(mut packet) = next
-        {
+        if self.len > max {
+            out.extend((0..max).map_while(|_| self.pop()));
+            return;
+        }
+        // All of them: nothing left to account for.
+        out.reserve(self.len);
+        let mut next = take(self).head.take();
+        while let Some(mut packet) = next {
             next = packet.head_mut().next.take();
             if let Some(next) = &next {
                 fetch(next.slot().as_ptr().cast());
             }
-            taken += 1;
-            bytes += packet.truesize();
             out.push(packet);
         }
-        if next.is_none() {
-            self.tail = None;
-        }
-        self.head = next;
-        self.len -= taken;
-        self.bytes -= bytes;
     }
 
     /// Moves all packets of `other` to the end, in constant time.
+    #[inline]
     pub fn append(&mut self, other: &mut Self) {
         let mut other = take(other);
         if let (Some(first), Some(last)) = (other.head.take(), other.tail.take()) {
@@ -127,6 +123,7 @@ impl<M> Queue<M> {
     }
 
     /// Hangs the list from `first` to `last` behind the end.
+    #[inline]
     fn link(&mut self, first: Buf<M>, last: NonNull<Slot<M>>) {
         match self.tail {
             None => self.head = Some(first),

@@ -5,14 +5,14 @@ use forebay::core::packet::{Meta, PacketQueue};
 
 use super::{Bed, CHUNK, FIRST_PORT, PORTS};
 use crate::bench::floor::Floor;
-use crate::bench::packet::{self, Flow, LEN};
+use crate::bench::packet::{self, Flow, LEN, Protocol};
 use crate::bench::runner::Chunk;
 use crate::bench::statistics::middle_mean;
 use crate::clock::Clock;
 use crate::random::Random;
 
 /// Packets that a device hands over at once.
-const BATCH: usize = 64;
+pub(in crate::bench) const BATCH: usize = 64;
 
 /// What a packet is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +56,14 @@ impl Bed {
         })
     }
 
+    /// A chunk for sockets, all alike likely: what each batch took, in ticks.
+    pub(in crate::bench) fn run_batches(&mut self, clock: &Clock) -> anyhow::Result<Vec<u64>> {
+        let expected = self.generate(|random, sockets| Target::Socket(random.below(sockets)))?;
+        let (packets, batches) = self.send_through(clock);
+        self.verify(&expected, packets)?;
+        Ok(batches)
+    }
+
     /// A chunk of transit through the bare loop.
     pub(in crate::bench) fn run_floor(
         &mut self,
@@ -77,7 +85,7 @@ impl Bed {
                 continue;
             };
             ensure!(
-                packet::is_forwarded(self.family, packet.data(), dst, sequence),
+                self.is_forwarded(packet.data(), dst, sequence),
                 "the bare loop made packet {sequence} wrong"
             );
         }
@@ -124,12 +132,12 @@ impl Bed {
         let mut expected = Vec::with_capacity(CHUNK);
         for sequence in 0..CHUNK {
             let target = pick(&mut self.random, self.sockets.len());
-            let (flow, what) = match target {
+            let (protocol, flow, what) = match target {
                 Target::Socket(socket) => {
                     let Some((_, flow)) = self.sockets.get(socket) else {
                         bail!("there is no socket {socket}");
                     };
-                    (*flow, Expected::Received { socket })
+                    (Protocol::Udp, *flow, Expected::Received { socket })
                 }
                 Target::Transit => {
                     let dst = self.stranger();
@@ -140,11 +148,11 @@ impl Bed {
                         dst,
                         dst_port: 53,
                     };
-                    (flow, Expected::Forwarded { dst })
+                    (self.transit, flow, Expected::Forwarded { dst })
                 }
             };
             expected.push(what);
-            let bytes = packet::build(self.family, &flow, sequence as u32);
+            let bytes = packet::build(self.family, protocol, &flow, sequence as u32);
             let Some(buffer) = self.buffers.get_mut(sequence) else {
                 bail!("there is no buffer {sequence}");
             };
@@ -186,7 +194,7 @@ impl Bed {
                     let Some(packet) = sent.pop() else {
                         bail!("packet {sequence} was not forwarded; {}", self.drops());
                     };
-                    let is_right = packet::is_forwarded(self.family, packet.data(), dst, sequence);
+                    let is_right = self.is_forwarded(packet.data(), dst, sequence);
                     self.buffers.push(packet);
                     ensure!(is_right, "packet {sequence} was forwarded wrong");
                 }
@@ -195,6 +203,10 @@ impl Bed {
         }
         ensure!(sent.is_empty(), "more was forwarded than was to be");
         Ok(())
+    }
+
+    fn is_forwarded(&self, packet: &[u8], dst: u128, sequence: u32) -> bool {
+        packet::is_forwarded(self.family, self.transit, packet, dst, sequence)
     }
 
     fn receive_from(&self, socket: usize, sequence: u32) -> anyhow::Result<()> {

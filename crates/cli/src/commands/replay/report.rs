@@ -7,7 +7,7 @@ use forebay::core::trace::EarlyDemux;
 use serde_json::{Map, Value, json};
 
 use crate::clock::Clock;
-use crate::commands::numbers::{bytes, grouped};
+use crate::numbers::{bytes, counted, grouped};
 use crate::playback::{Capture, Fate, Measured, STAGES, Told, median, quartiles};
 
 const EARLY_DEMUX: &str = "net.ipv4.ip_early_demux";
@@ -16,7 +16,6 @@ const NAMED: usize = 8;
 
 /// Everything that is told.
 pub(super) struct Report<'c> {
-    pub(super) file: String,
     pub(super) capture: &'c Capture,
     /// Connected sockets, and flows that got none.
     pub(super) sockets: usize,
@@ -60,6 +59,18 @@ impl Report<'_> {
             let [low, _, high] = quartiles(&column.measured.all());
             format!("{low:.1}-{high:.1}")
         })?;
+        if self
+            .columns
+            .iter()
+            .any(|column| column.measured.left_out > 0)
+        {
+            self.row(out, "  interrupted batches, left out", |column| {
+                let Measured {
+                    left_out, batches, ..
+                } = column.measured;
+                format!("{} of {}", grouped(left_out), grouped(batches))
+            })?;
+        }
         for (index, (_, name)) in STAGES.iter().enumerate() {
             self.row(out, &format!("    {name}"), |column| {
                 format!("{:.1}", column.stage(index))
@@ -93,8 +104,8 @@ impl Report<'_> {
         writeln!(
             out,
             "{}: {} of IP ({} IPv4, {} IPv6), {}",
-            self.file,
-            count(packets.len(), "packet"),
+            self.capture.name,
+            counted(packets.len() as u64, "packet"),
             of_version(4),
             of_version(6),
             bytes(size as u64)
@@ -104,7 +115,7 @@ impl Report<'_> {
             writeln!(
                 out,
                 "{} without an IP packet: passed over",
-                count(not_ip, "frame")
+                counted(not_ip as u64, "frame")
             )?;
         }
         let cut = frames.iter().filter(|frame| frame.is_cut).count();
@@ -112,21 +123,21 @@ impl Report<'_> {
             writeln!(
                 out,
                 "{} cut by the capture: too short for their headers",
-                count(cut, "packet")
+                counted(cut as u64, "packet")
             )?;
         }
         if self.sockets > 0 {
             writeln!(
                 out,
                 "{} connected for the UDP flows to this host",
-                count(self.sockets, "socket")
+                counted(self.sockets as u64, "socket")
             )?;
         }
         if self.refused > 0 {
             writeln!(
                 out,
                 "{} to this host without a socket: none could be connected so",
-                count(self.refused, "UDP flow")
+                counted(self.refused as u64, "UDP flow")
             )?;
         }
         writeln!(out)
@@ -170,7 +181,7 @@ impl Report<'_> {
             true => "The same became of every packet under both.".to_owned(),
             false => format!(
                 "Something else became of {}: {}.",
-                count(differing.len(), "packet"),
+                counted(differing.len() as u64, "packet"),
                 ranges(&differing)
             ),
         };
@@ -209,7 +220,7 @@ impl Report<'_> {
         let objects = self.columns.iter().map(|column| {
             let mut object = column.json();
             object.insert("bench".to_owned(), "replay".into());
-            object.insert("file".to_owned(), self.file.as_str().into());
+            object.insert("file".to_owned(), self.capture.name.as_str().into());
             object.insert("sockets".to_owned(), self.sockets.into());
             let cycles = self.clock.cycles(column.ns());
             let cycles = cycles.map(|cycles| rounded(cycles, 1));
@@ -245,7 +256,7 @@ fn compared(first: &Column, second: &Column) -> String {
             differing => format!(
                 "it changes what becomes of {} of {}",
                 grouped(differing as u64),
-                count(second.packets(), "packet")
+                counted(second.packets() as u64, "packet")
             ),
         },
     };
@@ -264,7 +275,7 @@ fn early_effect(columns: [&Column; 2]) -> String {
             .count()
     };
     let most = columns.map(found).into_iter().max().unwrap_or(0);
-    let packets = count(columns[0].packets(), "packet");
+    let packets = counted(columns[0].packets() as u64, "packet");
     match most {
         0 => format!("it finds the socket of none of {packets}"),
         _ => format!(
@@ -337,6 +348,8 @@ impl Column {
         for (key, value) in [
             ("packets", self.packets().into()),
             ("measured", self.measured.packets.into()),
+            ("batches", self.measured.batches.into()),
+            ("left_out", self.measured.left_out.into()),
             ("ns", rounded(middle, 2)),
             ("mpps", rounded(1_000.0 / middle, 3)),
             ("spread", rounded((high - low) / middle, 4)),
@@ -377,12 +390,6 @@ fn early_name(early: EarlyDemux) -> Option<(u8, String)> {
         EarlyDemux::NotTried(_) => return None,
     };
     Some((5, name.to_owned()))
-}
-
-/// `1 packet`, `1,200 packets`.
-fn count(number: usize, what: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{} {what}{plural}", grouped(number as u64))
 }
 
 /// `1-3, 7, 9-12 and 40 more`.

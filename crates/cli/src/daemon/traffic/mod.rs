@@ -18,6 +18,7 @@ use forebay::device::port::Port;
 
 use crate::config::Config;
 use generator::Generator;
+pub(crate) use packets::udp as udp_packet;
 pub(crate) use tally::Tally;
 
 /// How often the hosts send and look: short enough for smooth traffic, long enough to sleep.

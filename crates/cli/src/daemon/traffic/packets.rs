@@ -13,7 +13,7 @@ const L4_HEADER: usize = 8;
 pub(super) const TRANSIT_MARK: &[u8] = b"transit ";
 
 /// A UDP packet of `size` bytes, which is at least the headers' and the payload's beginning.
-pub(super) fn udp(src: SocketAddr, dst: SocketAddr, size: usize, begin: &[u8]) -> Vec<u8> {
+pub(crate) fn udp(src: SocketAddr, dst: SocketAddr, size: usize, begin: &[u8]) -> Vec<u8> {
     let mut header = [0; L4_HEADER];
     header[0..2].copy_from_slice(&src.port().to_be_bytes());
     header[2..4].copy_from_slice(&dst.port().to_be_bytes());

@@ -99,8 +99,20 @@ impl<A: Address> Pair<A> {
         }
     }
 
+    /// Pages of words.
     fn pages_in_use(&self) -> usize {
-        self.trie.pages.len() - self.trie.free.len() - self.trie.retired.len()
+        let pages = self.trie.pages.iter().filter(|page| !page.is_records());
+        let retired = self.trie.retired.iter();
+        let retired = retired.filter(|(_, what)| matches!(what, Unlinked::Page(_)));
+        pages.count() - self.trie.free.len() - retired.count()
+    }
+
+    fn records_in_use(&self) -> usize {
+        let pages = self.trie.pages.iter().filter(|page| page.is_records());
+        let retired = self.trie.retired.iter();
+        let retired = retired.filter(|(_, what)| matches!(what, Unlinked::Record(_)));
+        let records = pages.count() * PAGE / Record::words::<A>();
+        records - self.trie.free_records.len() - retired.count()
     }
 }
 
@@ -177,6 +189,7 @@ fn agrees_with_the_model<A: Address>(steps: Vec<Step<A>>, order: Index) {
     }
     let root = if pair.trie.arena.wide { WIDE_ROOT } else { 1 };
     assert_eq!(pair.pages_in_use(), root, "pages collapse as routes go");
+    assert_eq!(pair.records_in_use(), 0);
 }
 
 proptest! {
@@ -234,6 +247,59 @@ fn grows_and_becomes_wide_by_itself() {
     let first: Vec<_> = pair.model.0.keys().copied().step_by(2).collect();
     first.iter().for_each(|prefix| pair.remove(*prefix));
     pair.check_every_edge();
+}
+
+#[test]
+fn a_prefix_that_is_alone_has_a_record_and_shares_pages_else() {
+    let mut pair = Pair::<Ipv6Addr>::new();
+    let [wide, lone, near, far]: [Prefix<Ipv6Addr>; 4] = [
+        "2001:db8::/32",
+        "2001:db8:1234:5678::/64",
+        "2001:db8:1234:5600::/56",
+        "2001:db8:9999::/48",
+    ]
+    .map(|text| text.parse().expect(text));
+    let mut values = 1..;
+    // What is in the way, and how many pages and records there are then beside the narrow root and
+    // the page below it.
+    for (prefix, insert, pages, records) in [
+        (lone, true, 0, 1),
+        (wide, true, 2, 1),
+        (near, true, 5, 1),
+        (near, false, 2, 1),
+        (far, true, 3, 2),
+        (lone, false, 2, 1),
+        (wide, false, 0, 1),
+        (far, false, 0, 0),
+    ] {
+        match insert {
+            true => pair.insert(prefix, values.next().expect("endless")),
+            false => pair.remove(prefix),
+        }
+        for prefix in [wide, lone, near, far] {
+            pair.check_edges(&prefix);
+        }
+        let found = (pair.pages_in_use(), pair.records_in_use());
+        let root = if pair.model.0.is_empty() { 1 } else { 2 };
+        assert_eq!(found, (root + pages, records), "{prefix}, {insert}");
+    }
+}
+
+#[test]
+fn a_record_is_reused_only_after_its_readers_left() {
+    let mut pair = Pair::<Ipv4Addr>::new();
+    let nets = ["10.0.0.0/24", "10.1.0.0/24"];
+    let [net, other]: [Prefix<Ipv4Addr>; 2] = nets.map(|text| text.parse().expect(text));
+    pair.insert(net, 1);
+    let free = pair.trie.free_records.len();
+    let reader = pair.domain.reader();
+    let guard = reader.guard();
+    pair.remove(net);
+    pair.insert(other, 2);
+    assert_eq!(pair.trie.free_records.len(), free - 1);
+    drop(guard);
+    pair.insert(net, 1);
+    assert_eq!(pair.trie.free_records.len(), free - 1);
 }
 
 #[test]

@@ -13,6 +13,12 @@ pub(crate) fn grouped(number: u64) -> String {
     grouped
 }
 
+/// `1 packet`, `1,200 packets`.
+pub(crate) fn counted(number: u64, what: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{} {what}{plural}", grouped(number))
+}
+
 /// `14.6 MB`.
 pub(crate) fn bytes(number: u64) -> String {
     let mut scaled = number as f64;
@@ -41,6 +47,9 @@ mod tests {
             (12_345_678, "12,345,678"),
         ] {
             assert_eq!(grouped(number), text);
+        }
+        for (number, text) in [(0, "0 days"), (1, "1 day"), (1_200, "1,200 days")] {
+            assert_eq!(counted(number, "day"), text);
         }
         for (number, text) in [
             (0, "0 B"),

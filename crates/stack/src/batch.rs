@@ -1,0 +1,96 @@
+//! What a batch has in it, sorted by what its packets need next.
+
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+use crate::fib::Address;
+use crate::receive::MAX_BATCH;
+
+/// Which packets of a batch have what before them; those that validation has decided about are in
+/// no list. A lane is a packet's place in the batch.
+pub(crate) struct Sorted {
+    /// IPv4 packets to somebody else.
+    pub(crate) transit4: TransitLanes<Ipv4Addr>,
+    /// IPv6 packets to somebody else.
+    pub(crate) transit6: TransitLanes<Ipv6Addr>,
+    /// Packets to an address of our own, a group or a broadcast.
+    pub(crate) others: Lanes,
+    /// Whether any packet has IPv4 options.
+    pub(crate) has_options: bool,
+}
+
+/// Places in a batch, in its order.
+pub(crate) struct Lanes {
+    lanes: [u8; MAX_BATCH],
+    len: usize,
+}
+
+/// Places in a batch, with the destinations of the packets there.
+pub(crate) struct TransitLanes<A> {
+    dsts: [A; MAX_BATCH],
+    lanes: Lanes,
+}
+
+impl Sorted {
+    pub(crate) fn new() -> Self {
+        Self {
+            transit4: TransitLanes::new(),
+            transit6: TransitLanes::new(),
+            others: Lanes::new(),
+            has_options: false,
+        }
+    }
+}
+
+impl Lanes {
+    fn new() -> Self {
+        Self {
+            lanes: [0; MAX_BATCH],
+            len: 0,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, lane: usize) {
+        // The remainder costs nothing and spares a check: no batch has more lanes.
+        self.lanes[self.len % MAX_BATCH] = lane as u8;
+        self.len += 1;
+    }
+
+    #[inline]
+    pub(crate) fn iter(&self) -> impl Iterator<Item = usize> {
+        self.lanes
+            .iter()
+            .take(self.len)
+            .map(|lane| usize::from(*lane))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl<A: Address> TransitLanes<A> {
+    fn new() -> Self {
+        Self {
+            dsts: [A::UNSPECIFIED; MAX_BATCH],
+            lanes: Lanes::new(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, lane: usize, dst: A) {
+        self.dsts[self.lanes.len % MAX_BATCH] = dst;
+        self.lanes.push(lane);
+    }
+
+    /// The destinations; there are more than [`lanes`](Self::lanes), and the others mean nothing.
+    #[inline]
+    pub(crate) fn dsts(&self) -> &[A; MAX_BATCH] {
+        &self.dsts
+    }
+
+    #[inline]
+    pub(crate) fn lanes(&self) -> &[u8] {
+        self.lanes.lanes.get(..self.lanes.len).unwrap_or_default()
+    }
+}
