@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::panic, reason = "a scenario that cannot go on panics")]
 
+pub mod groups;
 pub mod kernel;
 pub mod lab;
 pub mod packets;

@@ -21,8 +21,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use commands::{
-    addr, bench as benches, exec, flood, link, nstat, replay, route, rule, run, sink, ss, sysctl,
-    trace,
+    addr, bench as benches, exec, flood, link, maddr, nstat, replay, route, rule, run, sink, ss,
+    sysctl, trace,
 };
 
 /// An IP router and a host in one process, in user space.
@@ -51,6 +51,7 @@ enum Command {
     Sysctl(sysctl::SysctlArgs),
     Addr(addr::AddrArgs),
     Link(link::LinkArgs),
+    Maddr(maddr::MaddrArgs),
     Route(route::RouteArgs),
     Rule(rule::RuleArgs),
     Nstat(nstat::NstatArgs),
@@ -73,6 +74,7 @@ fn main() -> ExitCode {
         Command::Sysctl(args) => sysctl::run(&args),
         Command::Addr(args) => addr::run(&args),
         Command::Link(args) => link::run(&args),
+        Command::Maddr(args) => maddr::run(&args),
         Command::Route(args) => route::run(&args),
         Command::Rule(args) => rule::run(&args),
         Command::Nstat(args) => nstat::run(&args),

@@ -5,7 +5,10 @@ use std::io;
 use forebay_stack::control::InterfaceError;
 use forebay_stack::socket::SocketError;
 use forebay_stack::transmit::SendError;
-use forebay_stack::udp::{BindError, ConnectError, NotOpen, OptionError, RecvError, UdpSendError};
+use forebay_stack::udp::{
+    BindError, ConnectError, FilterError, MembershipError, NotOpen, OptionError, RecvError,
+    UdpSendError,
+};
 
 pub(crate) fn interface(error: InterfaceError) -> io::Error {
     let kind = match &error {
@@ -64,6 +67,34 @@ pub(crate) fn option(error: OptionError) -> io::Error {
     let kind = match error {
         OptionError::NotOpen(_) | OptionError::InvalidArgument => io::ErrorKind::InvalidInput,
         OptionError::NoDevice => io::ErrorKind::NotFound,
+    };
+    io::Error::new(kind, error)
+}
+
+pub(crate) fn filter(error: FilterError) -> io::Error {
+    let kind = match error {
+        FilterError::NotOpen(_) | FilterError::Program(_) | FilterError::NoGroup => {
+            io::ErrorKind::InvalidInput
+        }
+        FilterError::Locked => io::ErrorKind::PermissionDenied,
+        FilterError::NotAttached => io::ErrorKind::NotFound,
+        FilterError::TooMany => io::ErrorKind::OutOfMemory,
+    };
+    io::Error::new(kind, error)
+}
+
+pub(crate) fn membership(error: MembershipError) -> io::Error {
+    let kind = match error {
+        MembershipError::NotOpen(_)
+        | MembershipError::NotAGroup(_)
+        | MembershipError::FamilyNotSupported
+        | MembershipError::OtherMode => io::ErrorKind::InvalidInput,
+        MembershipError::NoDevice => io::ErrorKind::NotFound,
+        MembershipError::AlreadyMember => io::ErrorKind::AddrInUse,
+        MembershipError::NotMember
+        | MembershipError::SourceListed
+        | MembershipError::SourceNotListed => io::ErrorKind::AddrNotAvailable,
+        MembershipError::TooMany => io::ErrorKind::OutOfMemory,
     };
     io::Error::new(kind, error)
 }

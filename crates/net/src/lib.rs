@@ -22,7 +22,7 @@ pub use forebay_stack as core;
 pub use forebay_stack::udp::{
     Datagram, ErrorOrigin, ErrorReport, Message, MtuDiscover, Received, RecvSlot,
 };
-pub use forebay_stack::{control, counters, drop, fib, interface, sysctl};
+pub use forebay_stack::{control, counters, drop, fib, filter, interface, multicast, sysctl};
 pub use forebay_sync::{rcu, tsc};
 pub use stack::{Stack, StackBuilder};
 pub use udp::{UdpOptions, UdpSocket};

@@ -1,6 +1,8 @@
 //! UDP sockets in the manner of [`std::net::UdpSocket`].
 
+mod filter;
 mod messages;
+mod multicast;
 
 use std::fmt;
 use std::io::{self, IoSliceMut};

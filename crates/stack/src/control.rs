@@ -124,6 +124,7 @@ impl Stack {
         for own in &interface.addresses {
             address_routes::remove(self, ifindex, *own);
         }
+        self.hush_groups(ifindex);
         self.fib4.flush_oif(ifindex);
         self.fib6.flush_oif(ifindex);
         self.sysctls.update(|sysctls| {
@@ -156,10 +157,12 @@ impl Stack {
             interfaces.change(ifindex, |interface| interface.up = up);
         });
         if up {
+            self.announce_groups(ifindex);
             for own in &interface.addresses {
                 address_routes::add(self, ifindex, *own, up);
             }
         } else {
+            self.hush_groups(ifindex);
             self.fib4.flush_link(ifindex);
             self.fib6.flush_link(ifindex);
         }

@@ -38,6 +38,7 @@ impl fmt::Debug for Core {
 
 /// What a stage may change without asking another core.
 pub struct Local {
+    number: u16,
     cache: PacketCache,
     counters: Arc<Shard>,
     /// Packets that leave at the end of the batch, by interface.
@@ -55,12 +56,14 @@ pub struct Local {
 
 impl Local {
     pub(crate) fn new(
+        number: u16,
         cache: PacketCache,
         counters: Arc<Shard>,
         allowance: Allowance,
         random: SecretRandom,
     ) -> Self {
         Self {
+            number,
             cache,
             counters,
             tx: Vec::new(),
@@ -70,6 +73,11 @@ impl Local {
             allowance,
             random,
         }
+    }
+
+    /// Tells the stack's cores apart.
+    pub(crate) fn number(&self) -> u16 {
+        self.number
     }
 
     /// Frees a packet and counts why. Every drop ends here.

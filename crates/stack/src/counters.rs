@@ -52,7 +52,8 @@ counters! {
     Icmp6InParmProblems Icmp6InEchos Icmp6InEchoReplies Icmp6InGroupMembQueries
     Icmp6InGroupMembResponses Icmp6InGroupMembReductions Icmp6InRouterSolicits
     Icmp6InRouterAdvertisements Icmp6InNeighborSolicits Icmp6InNeighborAdvertisements
-    Icmp6InRedirects Icmp6InMLDv2Reports Icmp6OutDestUnreachs
+    Icmp6InRedirects Icmp6InMLDv2Reports Icmp6OutGroupMembResponses
+    Icmp6OutGroupMembReductions Icmp6OutMLDv2Reports Icmp6OutDestUnreachs
     Icmp6OutPktTooBigs Icmp6OutTimeExcds Icmp6OutParmProblems Icmp6OutEchoReplies
     Icmp6OutRedirects
     UdpInDatagrams UdpNoPorts UdpInErrors UdpOutDatagrams UdpRcvbufErrors UdpSndbufErrors

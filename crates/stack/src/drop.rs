@@ -122,8 +122,14 @@ reasons! {
 
     /// No protocol handler.
     IpNoProto, [IpInUnknownProtos], [Ip6InUnknownProtos];
-    /// Consumed by a protocol that hosts must hear but that asks nothing of us (IGMP, MLD).
+    /// Consumed by a protocol that hosts must hear but that asks nothing of us (reports to
+    /// routers).
     ProtocolIgnored, [], [];
+
+    /// IGMP checksum wrong.
+    IgmpCsum, [], [];
+    /// An IGMP or MLD message that is malformed, or that none on the link can have sent.
+    IgmpInvalid, [], [];
 
     /// UDP length field contradicts the packet.
     UdpLength, [UdpInErrors], [Udp6InErrors];
@@ -133,6 +139,8 @@ reasons! {
     UdpNoSocket, [UdpNoPorts], [Udp6NoPorts];
     /// No socket takes the broadcast or multicast datagram.
     UdpIgnoredMulti, [UdpIgnoredMulti], [Udp6IgnoredMulti];
+    /// The socket's filter keeps nothing of it.
+    SocketFilter, [UdpInErrors], [Udp6InErrors];
     /// The socket's receive buffer is full.
     SocketRcvbuff, [UdpInErrors, UdpRcvbufErrors], [Udp6InErrors, Udp6RcvbufErrors];
     /// All sockets together have used their share of the packet pool.

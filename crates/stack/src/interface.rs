@@ -3,7 +3,7 @@
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::task::Waker;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::fib::Prefix;
@@ -110,6 +110,24 @@ impl Interface {
                 _ => false,
             },
         }
+    }
+
+    /// The groups that every node is in on this interface, those of routers aside.
+    pub(crate) fn every_host_groups(&self) -> impl Iterator<Item = IpAddr> {
+        let v4 = Ipv4Addr::new(224, 0, 0, 1).into();
+        let v6 = [0xff01, 0xff02].map(|scope| Ipv6Addr::new(scope, 0, 0, 0, 0, 0, 0, 1).into());
+        let solicited = self.addresses.iter().filter_map(|own| match own.addr {
+            IpAddr::V6(addr) => {
+                let suffix = addr.to_bits() & 0xff_ffff;
+                let prefix = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00, 0).to_bits();
+                Some(Ipv6Addr::from_bits(prefix | suffix).into())
+            }
+            IpAddr::V4(_) => None,
+        });
+        let solicited: BTreeSet<IpAddr> = solicited.collect();
+        let v6 = v6.into_iter().chain(solicited);
+        let carries_ipv6 = self.carries_ipv6();
+        core::iter::once(v4).chain(v6.filter(move |_| carries_ipv6))
     }
 
     /// Whether the group is the solicited-node group of an address of ours: they share the last
@@ -301,6 +319,16 @@ impl TransmitQueue {
     /// Whether none does.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Wakes who drives the device, for something else than packets.
+    pub(crate) fn wake(&self) {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let waker = state.waker.clone();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
     }
 
     /// Has `waker` woken whenever packets begin to wait.

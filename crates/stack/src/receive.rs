@@ -31,7 +31,7 @@ use crate::stack::Stack;
 use crate::sysctl::Knob;
 use crate::time::Instant;
 use crate::wire::protocol;
-use crate::{tcp, udp};
+use crate::{multicast, tcp, udp};
 
 /// Most packets that go through the stages together; `net.core.dev_weight` may ask for fewer.
 pub const MAX_BATCH: usize = 64;
@@ -96,7 +96,11 @@ impl Stack {
         });
         self.receive(core, now, LOOPBACK, &mut looped);
         let deadline = self.with_core(core, now, |cx| {
-            let deadlines = [self.reassembly4.expire(cx), self.reassembly6.expire(cx)];
+            let deadlines = [
+                self.reassembly4.expire(cx),
+                self.reassembly6.expire(cx),
+                multicast::expire(cx),
+            ];
             deadlines.into_iter().flatten().min()
         });
         // Only now: who is told of what expired may be this host itself.
@@ -155,7 +159,10 @@ fn validate_batch(
     batch: &mut [Packet],
 ) {
     for (lane, packet) in batch.iter_mut().enumerate() {
-        packet.iif = device.interface.index;
+        // What this host sent to itself says where it might have come from.
+        if device.interface.index != LOOPBACK || !packet.from_host {
+            packet.iif = device.interface.index;
+        }
         packet.verdict = validate(cx, device, sorted, lane, packet);
     }
 }
@@ -213,7 +220,7 @@ fn deliver<F: Family>(cx: &mut Context<'_>, packet: Packet) {
         }
         protocol::IGMP if F::VERSION == IpVersion::V4 => {
             cx.core.count(Counter::IpInDelivers);
-            cx.drop(packet, DropReason::ProtocolIgnored);
+            multicast::receive_igmp(cx, packet);
         }
         _ => {
             let error = IcmpError::ProtocolUnreachable;

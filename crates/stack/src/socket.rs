@@ -4,6 +4,8 @@
 //! socket after the other, each under a generation of its own, and rests for a grace period between
 //! them.
 
+mod rare;
+
 use core::num::NonZeroU32;
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::collections::VecDeque;
@@ -13,6 +15,9 @@ use forebay_sync::cache_line::CacheLine;
 use forebay_sync::rcu::{Domain, Ticket};
 use forebay_sync::segments::Segments;
 
+pub use self::rare::MulticastOptions;
+pub(crate) use self::rare::{Membership, Rare};
+use self::rare::{RareIndex, Rares};
 use crate::demux::flow::{Flow, KeySet};
 use crate::demux::row::Class;
 use crate::udp::ErrorQueue;
@@ -22,7 +27,7 @@ use crate::udp::queue::ReceiveQueue;
 ///
 /// A packet may carry an id past the socket's end: slots are used again under a new generation, so
 /// whoever follows an id checks the generation under the socket's lock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SocketId {
     /// Index of the slot.
     pub(crate) slot: u32,
@@ -103,6 +108,8 @@ struct Rear {
     drops: AtomicU32,
     /// What the network said, for a socket that asked for it.
     reports: Mutex<Option<Box<ErrorQueue>>>,
+    /// What few sockets have.
+    rare: RareIndex,
 }
 
 const _: () = assert!(size_of::<Slot>() == 5 * 64);
@@ -244,6 +251,7 @@ pub(crate) struct Sockets {
     slots: Segments<Slot>,
     /// Slots without a socket, each with the end of its rest, the longest at rest first.
     resting: Mutex<VecDeque<(Ticket, u32)>>,
+    rares: Rares,
 }
 
 impl Sockets {
@@ -252,6 +260,7 @@ impl Sockets {
             domain: domain.clone(),
             slots: Segments::new(),
             resting: Mutex::default(),
+            rares: Rares::new(domain),
         }
     }
 
@@ -290,6 +299,16 @@ impl Sockets {
 
     pub(crate) fn slot(&self, index: u32) -> Option<&Slot> {
         self.slots.get(index)
+    }
+
+    /// What few slots have, if this one ever had any of it.
+    pub(crate) fn rare(&self, slot: &Slot) -> Option<&Rare> {
+        self.rares.of(slot)
+    }
+
+    /// The same, made if the slot has none.
+    pub(crate) fn make_rare(&self, slot: &Slot) -> Option<&Rare> {
+        self.rares.make(slot)
     }
 
     /// Marks a socket as closed: no datagram gets in any more. The caller holds its control lock.
@@ -369,6 +388,12 @@ pub(crate) enum Flag {
     Transparent = 1 << 19,
     /// The socket was opened as `AF_INET6`.
     Inet6 = 1 << 20,
+    /// A program decides what gets into the queue (`SO_ATTACH_FILTER`).
+    Filter = 1 << 21,
+    /// The program stays as it is (`SO_LOCK_FILTER`).
+    LockFilter = 1 << 22,
+    /// A program picks members of the socket's group (`SO_ATTACH_REUSEPORT_CBPF`).
+    GroupProgram = 1 << 31,
     /// `SO_REUSEPORT`.
     ReusePort = 1 << 23,
     /// `IP_RECVERR`: errors are kept with all that is known of them.

@@ -18,6 +18,7 @@ use crate::interface::{Interfaces, TransmitQueue};
 use crate::ip::icmp::RateLimiter;
 use crate::ip::path_mtu::PathMtus;
 use crate::ip::reassembly::Reassembler;
+use crate::multicast::Multicast;
 use crate::packet::PacketPool;
 use crate::random::SecretRandom;
 use crate::siphash::Key;
@@ -56,6 +57,7 @@ pub struct Stack {
     pub(crate) fib4: Fib<Ipv4Addr>,
     pub(crate) fib6: Fib<Ipv6Addr>,
     pub(crate) demux: Demux,
+    pub(crate) multicast: Multicast,
     pub(crate) reassembly4: Reassembler<V4>,
     pub(crate) reassembly6: Reassembler<V6>,
     pub(crate) icmp_limiter: RateLimiter,
@@ -81,6 +83,8 @@ impl fmt::Debug for Stack {
 
 /// What the stack looked like when a guard was taken.
 pub struct View<'g> {
+    /// What it is read under: for what only some packets ask for.
+    pub(crate) guard: &'g Guard<'g>,
     pub(crate) sysctls: &'g Sysctls,
     pub(crate) interfaces: &'g Interfaces,
     pub(crate) fib4: fib::View<'g, Ipv4Addr>,
@@ -122,6 +126,7 @@ impl Stack {
             fib4: Fib::new(&domain),
             fib6: Fib::new(&domain),
             demux,
+            multicast: Multicast::new(&domain),
             reassembly4: Reassembler::new(config.seed),
             reassembly6: Reassembler::new(config.seed),
             icmp_limiter: RateLimiter::new(config.seed),
@@ -154,8 +159,10 @@ impl Stack {
 
     /// A core for a worker.
     pub fn core(&self) -> Core {
-        let random = SecretRandom::new(self.key, self.cores.fetch_add(1, Ordering::Relaxed));
+        let number = self.cores.fetch_add(1, Ordering::Relaxed);
+        let random = SecretRandom::new(self.key, number);
         let local = Local::new(
+            number,
             self.pool.cache(),
             self.counters.shard(),
             self.demux.memory().allowance(),
@@ -175,6 +182,7 @@ impl Stack {
     /// What the stack looks like now, for as long as the guard is held.
     pub(crate) fn view<'g>(&'g self, guard: &'g Guard<'_>) -> View<'g> {
         View {
+            guard,
             generations4: Generations::of(&self.fib4),
             generations6: Generations::of(&self.fib6),
             sysctls: self.sysctls.read(guard),

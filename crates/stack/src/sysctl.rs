@@ -71,6 +71,14 @@ knobs! {
         "limited ICMP messages a second to all destinations together, both families; 0: none";
     IcmpMsgsBurst = "net.ipv4.icmp_msgs_burst", 10_000, 0 => INT,
         "how many of them may leave at once";
+    IgmpLinkLocalMcastReports = "net.ipv4.igmp_link_local_mcast_reports", 1, 0 => 1,
+        "report groups of 224.0.0.0/24, too";
+    IgmpMaxMemberships = "net.ipv4.igmp_max_memberships", 20, 0 => INT,
+        "IPv4 groups that a socket may join";
+    IgmpMaxMsf = "net.ipv4.igmp_max_msf", 10, 0 => INT,
+        "sources that a socket may name for an IPv4 group";
+    IgmpQrv = "net.ipv4.igmp_qrv", 2, 1 => U8,
+        "how often a change of groups is reported, unless a querier says otherwise";
     IpfragTime = "net.ipv4.ipfrag_time", 30, 0 => INT, "seconds to wait for the rest of a datagram";
     IpfragHighThresh = "net.ipv4.ipfrag_high_thresh", 4_194_304, 0 => i64::MAX,
         "bytes of memory for IPv4 fragments; never more than a sixteenth of the packet pool";
@@ -86,6 +94,10 @@ knobs! {
         "answer no ICMPv6 echo sent to a group";
     Bindv6only = "net.ipv6.bindv6only", 0, 0 => 1,
         "IPv6 sockets take no IPv4 traffic unless they ask for it";
+    MldMaxMsf = "net.ipv6.mld_max_msf", 64, 0 => INT,
+        "sources that a socket may name for an IPv6 group";
+    MldQrv = "net.ipv6.mld_qrv", 2, 1 => U8,
+        "how often a change of IPv6 groups is reported, unless a querier says otherwise";
     MaxHbhOptsNumber = "net.ipv6.max_hbh_opts_number", 8, 0 => INT,
         "most options in a hop-by-hop header, padding aside (RFC 8504 section 5.3)";
     MaxDstOptsNumber = "net.ipv6.max_dst_opts_number", 8, 0 => INT,
@@ -115,6 +127,18 @@ knobs! {
         "forward directed broadcasts (RFC 2644); `all` and the interface's";
     RouteLocalnet = "net.ipv4.conf.*.route_localnet", 0, 0 => 1,
         "do not treat 127/8 as martian; `all` or the interface's";
+    ForceIgmpVersion = "net.ipv4.conf.*.force_igmp_version", 0, 0 => 3,
+        "IGMP version to speak, whatever queriers speak; 0: theirs, or 3. `all` goes before the interface's";
+    Igmpv2UnsolicitedReportInterval = "net.ipv4.conf.*.igmpv2_unsolicited_report_interval", 10_000, 0 => INT,
+        "milliseconds within which a joined group is reported again, in IGMPv1 and v2";
+    Igmpv3UnsolicitedReportInterval = "net.ipv4.conf.*.igmpv3_unsolicited_report_interval", 1_000, 0 => INT,
+        "milliseconds within which a change of groups is reported again, in IGMPv3";
+    ForceMldVersion = "net.ipv6.conf.*.force_mld_version", 0, 0 => 2,
+        "MLD version to speak, whatever queriers speak; 0: theirs, or 2. `all` goes before the interface's";
+    Mldv1UnsolicitedReportInterval = "net.ipv6.conf.*.mldv1_unsolicited_report_interval", 10_000, 0 => INT,
+        "milliseconds within which a joined group is reported again, in MLDv1";
+    Mldv2UnsolicitedReportInterval = "net.ipv6.conf.*.mldv2_unsolicited_report_interval", 1_000, 0 => INT,
+        "milliseconds within which a change of groups is reported again, in MLDv2";
     V6Forwarding = "net.ipv6.conf.*.forwarding", 0, 0 => INT,
         "forward IPv6 packets; as in Linux it is `all` that decides";
     DisableIpv6 = "net.ipv6.conf.*.disable_ipv6", 0, 0 => 1, "drop IPv6 packets";

@@ -62,6 +62,8 @@ pub(crate) struct OutputRoute<'g, F: Family> {
     /// Nothing of the path's MTU is to be discovered: routers may fragment.
     pub(crate) mtu_locked: bool,
     pub(crate) kind: RouteKind,
+    /// Members of the group on this host get a copy (`IP_MULTICAST_LOOP`).
+    pub(crate) loops: bool,
     /// What is written in front; `None` for groups and broadcasts, which have no next hop.
     next_hop: Option<&'g NextHop<F::Addr>>,
 }
@@ -116,6 +118,7 @@ pub(crate) fn route_output<'g, F: Family>(
             link_mtu: mtu,
             mtu_locked: false,
             kind: next_hop.kind,
+            loops: false,
             next_hop: Some(next_hop),
         });
     }
@@ -137,6 +140,7 @@ pub(crate) fn route_output<'g, F: Family>(
         link_mtu,
         mtu_locked: learnt.is_some_and(|path| path.locked),
         kind: next_hop.kind,
+        loops: false,
         next_hop: Some(next_hop),
     })
 }
@@ -191,6 +195,14 @@ pub(crate) fn send<F: Family>(
     cx.core.add(F::MIB.out_octets, packet.total_len() as u64);
     if F::is_multicast(route.dst) {
         cx.core.count(F::MIB.out_mcast_pkts);
+        if route.loops {
+            loop_back(cx, &packet, route);
+        }
+        if ttl == 0 {
+            // Not beyond this host (Linux's `ip_mc_output`).
+            cx.core.consume(packet);
+            return Ok(());
+        }
     }
     if route.kind == RouteKind::Broadcast {
         // IPv6 has none.
@@ -209,9 +221,34 @@ pub(crate) fn send<F: Family>(
     Ok(())
 }
 
+/// A copy for members of the group on this host, which they get as if it had come in by the
+/// interface that the packet leaves by.
+fn loop_back<F: Family>(cx: &mut Context<'_>, packet: &Packet, route: &OutputRoute<'_, F>) {
+    if route.oif == LOOPBACK || !is_member::<F>(cx, route.oif, route.dst) {
+        return;
+    }
+    if let Some(mut copy) = segment::copy_part(cx, packet, &[], 0, packet.total_len()) {
+        copy.from_host = true;
+        copy.iif = route.oif;
+        cx.core.queue_tx(LOOPBACK, copy);
+    }
+}
+
+fn is_member<F: Family>(cx: &Context<'_>, ifindex: u32, group: F::Addr) -> bool {
+    let is_router = F::forwards(cx.view, ifindex);
+    let interface = cx.view.interfaces.get(ifindex);
+    let place = (ifindex, group.into());
+    interface.is_some_and(|interface| interface.is_member(group.into(), is_router))
+        || cx.stack.multicast.is_joined(cx.view.guard, place, None)
+}
+
 fn dispatch<F: Family>(cx: &mut Context<'_>, mut packet: Packet, route: &OutputRoute<'_, F>) {
     if route.oif == LOOPBACK {
+        if F::is_multicast(route.dst) && !is_member::<F>(cx, LOOPBACK, route.dst) {
+            return cx.drop(packet, DropReason::MulticastNotJoined);
+        }
         packet.from_host = true;
+        packet.iif = LOOPBACK;
         cx.core.queue_tx(LOOPBACK, packet);
         return;
     }
@@ -312,12 +349,17 @@ fn on_link<'g, F: Family>(
         link_mtu: interface.mtu,
         mtu_locked: false,
         kind,
+        loops: false,
         next_hop: None,
     })
 }
 
 /// The interface for a group: the source's, else what a route says, else the first one that is up.
-fn group_interface<F: Family>(cx: &Context<'_>, dst: F::Addr, src: Option<F::Addr>) -> Option<u32> {
+pub(crate) fn group_interface<F: Family>(
+    cx: &Context<'_>,
+    dst: F::Addr,
+    src: Option<F::Addr>,
+) -> Option<u32> {
     let has_source = |interface: &&Interface| {
         src.is_some_and(|src| interface.addresses.iter().any(|own| own.addr == src.into()))
     };

@@ -34,7 +34,7 @@ fn groups_are_for_members() {
     let query = [0x11, 0, 0xee, 0xff, 0, 0, 0, 0];
     let igmp = packets::ipv4_with_options(SRC4, everybody, protocol::IGMP, &alert, &query);
     let igmp = with_header(igmp, |ip| ip.ttl = 1);
-    meet_anywhere(igmp.clone(), "dropped ProtocolIgnored");
+    meet_anywhere(igmp.clone(), "consumed");
     let mut damaged = igmp;
     damaged[10] ^= 1;
     meet_anywhere(damaged, "dropped IpCsum");

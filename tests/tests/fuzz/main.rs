@@ -8,6 +8,8 @@
 #![allow(clippy::panic, reason = "a test that cannot go on panics")]
 
 mod dice;
+mod groups;
+mod programs;
 mod shapes;
 mod world;
 

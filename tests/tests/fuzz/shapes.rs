@@ -8,6 +8,7 @@ use forebay_tests::packets;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::dice::Dice;
+use crate::groups;
 
 const ADDRESSES_V4: [Ipv4Addr; 16] = [
     Ipv4Addr::new(10, 0, 0, 1),
@@ -111,6 +112,14 @@ pub(crate) fn arrivals(dice: &Dice, truthful: bool) -> Vec<Arrival> {
         let packet = packets::udp(there.ip(), here.ip(), ports.0, ports.1, &payload);
         let burst = vec![packet; 1 + dice.below(5)];
         return burst.into_iter().map(|bytes| plain(dice, bytes)).collect();
+    }
+    if dice.once_in(20) {
+        let mut packets = vec![groups::message(dice)];
+        disturb(dice, &mut packets);
+        return packets
+            .into_iter()
+            .map(|bytes| plain(dice, bytes))
+            .collect();
     }
     let whole = whole(dice);
     let mut packets = match dice.below(4) {

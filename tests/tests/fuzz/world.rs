@@ -16,6 +16,8 @@ use forebay_tests::Rig;
 use zerocopy::FromBytes;
 
 use crate::dice::Dice;
+use crate::groups;
+use crate::programs;
 use crate::shapes::{self, Arrival};
 
 const SOCKETS: usize = 12;
@@ -125,8 +127,15 @@ impl World {
         let stack = &self.rig.stack;
         let is_v6 = dice.coin();
         let somebody = SocketAddr::new(shapes::address(dice, is_v6), shapes::port(dice));
-        match dice.below(23) {
-            20.. => {
+        match dice.below(32) {
+            27.. => groups::change(stack, id, dice),
+            23 => ignore(stack.udp_detach_filter(id)),
+            24 => {
+                ignore(stack.udp_set_reuse_port(id, true));
+                ignore(stack.udp_attach_group_program(id, &programs::program(dice)));
+            }
+            25..=26 => ignore(stack.udp_attach_filter(id, &programs::program(dice))),
+            20..=22 => {
                 let [here, there] = shapes::flow(dice);
                 ignore(stack.udp_set_reuse_addr(id, true));
                 ignore(stack.udp_bind(id, here));

@@ -1,5 +1,8 @@
 //! Sockets that share a port in a group (`SO_REUSEPORT`).
 
+use forebay_stack::filter::Instruction;
+use forebay_stack::filter::code::*;
+use forebay_stack::udp::FilterError;
 use forebay_tests::{Net, Rig, everywhere, packets};
 
 use super::*;
@@ -100,6 +103,50 @@ fn the_size_of_a_batch_does_not_show_in_a_group() {
         for (id, ports) in members.iter().zip(one_by_one) {
             let expected: Vec<_> = ports.iter().map(|port| port.to_be_bytes()).collect();
             assert_eq!(rig.drain(*id), expected);
+        }
+    });
+}
+
+/// A program that returns the first byte of the payload.
+const BY_FIRST_BYTE: [Instruction; 2] = [
+    Instruction::stmt(LD | B | ABS, 0),
+    Instruction::stmt(RET | A, 0),
+];
+
+#[test]
+fn a_program_picks_the_member() {
+    everywhere(|mut rig, net| {
+        let alone = open(&rig, net.own);
+        let refused = rig.stack.udp_attach_group_program(alone, &BY_FIRST_BYTE);
+        assert_eq!(refused, Err(FilterError::NoGroup));
+        for addr in [net.own, net.any] {
+            let members: Vec<_> = (0..3).map(|_| member(&rig, &net, addr)).collect();
+            rig.stack
+                .udp_attach_group_program(members[2], &BY_FIRST_BYTE)
+                .expect("a program");
+            let connected = member(&rig, &net, addr);
+            rig.connect(connected, net.peer(1_000));
+            for together in [false, true] {
+                let datagrams = [0, 2, 1, 1, 0]
+                    .map(|byte| packets::udp(net.peer, net.own, 2_000, PORT, &[byte]));
+                match together {
+                    true => rig.inject_all("tun0", datagrams),
+                    false => datagrams.iter().for_each(|one| rig.inject("tun0", one)),
+                }
+                let got: Vec<_> = members.iter().map(|id| rig.drain(*id).concat()).collect();
+                assert_eq!(got, [vec![0, 0], vec![1, 1], vec![2]]);
+            }
+            // What names no member, and what has no byte: by the flow.
+            let before = spread(&mut rig, &net, &members);
+            rig.stack
+                .udp_detach_group_program(members[2])
+                .expect("a program");
+            assert_eq!(spread(&mut rig, &net, &members), before);
+            let gone = rig.stack.udp_detach_group_program(members[2]);
+            assert_eq!(gone, Err(FilterError::NotAttached));
+            for id in members.into_iter().chain([connected]) {
+                rig.close(id);
+            }
         }
     });
 }

@@ -6,6 +6,7 @@ pub(crate) mod bench;
 pub(crate) mod exec;
 pub(crate) mod flood;
 pub(crate) mod link;
+pub(crate) mod maddr;
 pub(crate) mod nstat;
 pub(crate) mod replay;
 pub(crate) mod route;

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::lines::Lines;
 use super::protocol::{
-    Answer, Call, Counters, Failure, Family, Link, Lookup, MAX_ANSWER, Path as RoutePath, Reply,
-    Request, Route, Rule, UdpSocket, VERSION,
+    Answer, Call, Counters, Failure, Family, Group, Link, Lookup, MAX_ANSWER, Path as RoutePath,
+    Reply, Request, Route, Rule, UdpSocket, VERSION,
 };
 use super::runtime_dir::RuntimeDir;
 
@@ -206,6 +206,14 @@ impl Client {
     pub(crate) fn udp_sockets(&mut self) -> Result<Vec<UdpSocket>, ClientError> {
         match self.ask(Request::UdpSockets)? {
             Reply::UdpSockets(sockets) => Ok(sockets),
+            _ => Err(ClientError::Garbled),
+        }
+    }
+
+    /// The multicast groups that interfaces are in.
+    pub(crate) fn groups(&mut self) -> Result<Vec<Group>, ClientError> {
+        match self.ask(Request::Groups)? {
+            Reply::Groups(groups) => Ok(groups),
             _ => Err(ClientError::Garbled),
         }
     }

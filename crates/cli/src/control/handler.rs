@@ -2,9 +2,11 @@
 
 use forebay::Stack;
 use forebay::interface::{Interface, InterfaceAddress, LOOPBACK};
+use forebay::multicast::{self, GroupInfo};
 
 use super::protocol::{
-    Counters, Drops, Errno, Failure, Family, Link, LinkAddress, Network, Reply, Request, UdpSocket,
+    Counters, Drops, Errno, Failure, Family, Group, Link, LinkAddress, Network, Reply, Request,
+    SourceMode, UdpSocket,
 };
 
 mod failure;
@@ -50,6 +52,10 @@ fn dispatch(stack: &Stack, run: &str, request: Request) -> Result<Reply> {
         Request::DeleteRule(rule) => done(routing(stack, rule.family).delete_rule(&rule)?),
         Request::Counters => Ok(Reply::Counters(counters(stack, run))),
         Request::UdpSockets => Ok(Reply::UdpSockets(udp_sockets(stack))),
+        Request::Groups => {
+            let groups = inner.multicast_groups().into_iter();
+            Ok(Reply::Groups(groups.map(group).collect()))
+        }
     }
 }
 
@@ -125,6 +131,19 @@ fn counters(stack: &Stack, run: &str) -> Counters {
         run: run.to_owned(),
         snmp: snmp.collect(),
         drops: drops.collect(),
+    }
+}
+
+fn group(info: GroupInfo) -> Group {
+    Group {
+        ifindex: info.ifindex,
+        addr: info.group,
+        users: info.users,
+        mode: match info.mode {
+            multicast::SourceMode::Include => SourceMode::Include,
+            multicast::SourceMode::Exclude => SourceMode::Exclude,
+        },
+        sources: info.sources,
     }
 }
 

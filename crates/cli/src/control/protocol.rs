@@ -88,6 +88,7 @@ pub(crate) enum Request {
     DeleteRule(RuleSelector),
     Counters,
     UdpSockets,
+    Groups,
 }
 
 /// What a stack replies.
@@ -104,6 +105,7 @@ pub(crate) enum Reply {
     Rules(Vec<Rule>),
     Counters(Counters),
     UdpSockets(Vec<UdpSocket>),
+    Groups(Vec<Group>),
 }
 
 impl Reply {
@@ -112,6 +114,7 @@ impl Reply {
         match self {
             Self::Routes(routes) => pieces(routes, Self::Routes),
             Self::UdpSockets(sockets) => pieces(sockets, Self::UdpSockets),
+            Self::Groups(groups) => pieces(groups, Self::Groups),
             short => vec![short],
         }
     }
@@ -121,6 +124,7 @@ impl Reply {
         match (self, piece) {
             (Self::Routes(routes), Self::Routes(next)) => routes.extend(next),
             (Self::UdpSockets(sockets), Self::UdpSockets(next)) => sockets.extend(next),
+            (Self::Groups(groups), Self::Groups(next)) => groups.extend(next),
             (_, stranger) => return Err(stranger),
         }
         Ok(())
@@ -245,6 +249,24 @@ pub(crate) struct LinkAddress {
     pub(crate) network: Network,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) broadcast: Option<IpAddr>,
+}
+
+/// A multicast group that an interface is in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Group {
+    pub(crate) ifindex: u32,
+    pub(crate) addr: IpAddr,
+    pub(crate) users: u32,
+    pub(crate) mode: SourceMode,
+    pub(crate) sources: Vec<IpAddr>,
+}
+
+/// Whether sources are those wanted, or those not wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum SourceMode {
+    Include,
+    Exclude,
 }
 
 /// What to do about a route to the same prefix with the same metric.

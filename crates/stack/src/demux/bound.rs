@@ -85,13 +85,13 @@ impl Bound {
 
     /// The socket that takes a datagram to `addr` and `port` from anybody: the best of the most
     /// specific row that has any. `score` says how well a socket fits, or that it does not; of
-    /// equals, the last one bound wins, or of a group the one that `choose` picks from so many.
+    /// equals, the last one bound wins, or of a group the one that `choose` picks from its members.
     pub(crate) fn find(
         &self,
         addr: IpAddr,
         port: u16,
         mut score: impl FnMut(&Listener) -> Option<u32>,
-        choose: impl Fn(usize) -> usize,
+        mut choose: impl FnMut(&mut dyn Iterator<Item = &Listener>, usize) -> usize,
     ) -> Option<SocketId> {
         let places = [
             Place { addr, port },
@@ -104,13 +104,13 @@ impl Bound {
             .iter()
             .find_map(|place| {
                 let rows = self.rows(place);
-                row::best(rows.get(place)?.listeners(), &mut score, &choose)
+                row::best(rows.get(place)?.listeners(), &mut score, &mut choose)
             })
             .or_else(|| {
                 if self.any_len.load(Ordering::Acquire) == 0 {
                     return None;
                 }
-                row::best(&lock(&self.any), &mut score, &choose)
+                row::best(&lock(&self.any), &mut score, &mut choose)
             })
     }
 

@@ -38,8 +38,10 @@ use self::bound::{Binding, Bound, InUse};
 use self::established::Established;
 use self::flow::{Flow, KeySet};
 use self::row::{Class, Listener};
+use crate::family::{V4, V6};
+use crate::packet::{IpVersion, Packet};
 use crate::siphash::Key;
-use crate::socket::{Control, Mode, Slot, SocketError, SocketId, Sockets, Status};
+use crate::socket::{Control, Flag, Mode, Slot, SocketError, SocketId, Sockets, Status};
 use crate::udp::memory::SocketMemory;
 use crate::wire::protocol;
 
@@ -54,6 +56,8 @@ pub struct Demux {
     moves: CacheLine<AtomicU64>,
     memory: SocketMemory,
     early_keys: EarlyKeys,
+    /// On while a socket has a program for its group.
+    group_programs: StaticKey,
     /// How many ephemeral ports were looked for.
     ephemeral: AtomicU64,
 }
@@ -87,6 +91,7 @@ impl Demux {
             moves: CacheLine::default(),
             memory: SocketMemory::new(socket_memory),
             early_keys: EarlyKeys::default(),
+            group_programs: StaticKey::new(),
             ephemeral: AtomicU64::new(0),
         }
     }
@@ -99,12 +104,26 @@ impl Demux {
         }
     }
 
+    /// On while a socket has a program for its group.
+    pub(crate) fn group_programs(&self) -> &StaticKey {
+        &self.group_programs
+    }
+
     pub(crate) fn sockets(&self) -> &Sockets {
         &self.sockets
     }
 
     pub(crate) fn memory(&self) -> &SocketMemory {
         &self.memory
+    }
+
+    /// A number that packets of one flow have in common, and that strangers can't foretell.
+    pub(crate) fn flow_hash(&self, packet: &Packet) -> u32 {
+        let flow = match packet.version {
+            IpVersion::V4 => Flow::of_packet::<V4>(packet),
+            IpVersion::V6 => Flow::of_packet::<V6>(packet),
+        };
+        (flow.hash(self.key) >> 32) as u32
     }
 }
 
@@ -118,16 +137,31 @@ struct Hit<'a> {
 /// Looking packets up. To be called under a guard.
 impl Demux {
     /// The socket that takes the flow's packets: the connected one, else the best that takes
-    /// datagrams from anybody.
-    pub(crate) fn lookup(&self, flow: &Flow, local: (IpAddr, u16), iif: u32) -> Option<SocketId> {
+    /// datagrams from anybody. Of a group, the member whose place `ask` says, if it is told the slot
+    /// that has the group's program, and how many there are; else one by the flow.
+    pub(crate) fn lookup(
+        &self,
+        flow: &Flow,
+        local: (IpAddr, u16),
+        iif: u32,
+        mut ask: impl FnMut(&Slot, usize) -> Option<usize>,
+    ) -> Option<SocketId> {
         let hash = flow.hash(self.key);
+        let mut choose = |members: &mut dyn Iterator<Item = &Listener>, count| {
+            let by_program = self
+                .group_program(members)
+                .and_then(|slot| ask(slot, count));
+            by_program
+                .filter(|nth| *nth < count)
+                .unwrap_or_else(|| scale(hash, count))
+        };
         let mut moves = self.moves.load(Ordering::Acquire);
         loop {
             if let Some(hit) = self.find_connected(flow, hash, iif) {
                 return Some(hit.id);
             }
             let score = |listener: &Listener| self.score(listener, local.0, flow, iif);
-            let found = self.bound.find(local.0, local.1, score, scale(hash));
+            let found = self.bound.find(local.0, local.1, score, &mut choose);
             let now = self.moves.load(Ordering::Acquire);
             if now == moves {
                 return found;
@@ -136,22 +170,38 @@ impl Demux {
         }
     }
 
-    /// Calls `f` with every socket that takes the flow's packets: for broadcasts and groups.
-    pub(crate) fn for_each(
-        &self,
-        flow: &Flow,
-        local: (IpAddr, u16),
-        iif: u32,
-        mut f: impl FnMut(SocketId),
-    ) {
-        if let Some(hit) = self.find_connected(flow, flow.hash(self.key), iif) {
-            f(hit.id);
+    /// The first member that has a program for its group.
+    fn group_program(&self, members: &mut dyn Iterator<Item = &Listener>) -> Option<&Slot> {
+        if !self.group_programs.is_enabled() {
+            return None;
         }
-        self.bound.for_each(local.0, local.1, |listener| {
-            if self.score(listener, local.0, flow, iif).is_some() {
-                f(listener.id);
+        let mut slots = members.filter_map(|member| self.sockets.get(member.id));
+        slots.find(|slot| slot.options().has(Flag::GroupProgram))
+    }
+
+    /// Every socket that takes the flow's packets, each of them once: for broadcasts and groups.
+    pub(crate) fn takers(&self, flow: &Flow, local: (IpAddr, u16), iif: u32) -> Vec<SocketId> {
+        let mut takers = Vec::new();
+        let mut moves = self.moves.load(Ordering::Acquire);
+        loop {
+            takers.clear();
+            let hit = self.find_connected(flow, flow.hash(self.key), iif);
+            takers.extend(hit.map(|hit| hit.id));
+            self.bound.for_each(local.0, local.1, |listener| {
+                if self.score(listener, local.0, flow, iif).is_some() {
+                    takers.push(listener.id);
+                }
+            });
+            let now = self.moves.load(Ordering::Acquire);
+            if now == moves {
+                break;
             }
-        });
+            moves = now;
+        }
+        // One that moves stands in two places for a moment.
+        takers.sort_unstable();
+        takers.dedup();
+        takers
     }
 
     /// The socket that is connected so.
@@ -428,8 +478,8 @@ impl Seat {
 }
 
 /// A flow's place among so many, each alike likely (Linux's `reciprocal_scale`).
-fn scale(hash: u64) -> impl Fn(usize) -> usize {
-    move |count| ((u128::from(hash) * count as u128) >> 64) as usize
+fn scale(hash: u64, count: usize) -> usize {
+    ((u128::from(hash) * count as u128) >> 64) as usize
 }
 
 /// A word of the established table: slot, a bit for TCP's time-wait, key set.

@@ -123,11 +123,11 @@ impl Row {
 }
 
 /// The listener with the highest score: of equals, the last one bound; of a group, the member that
-/// `choose` picks from so many, or the next that has a score.
+/// `choose` picks, by its place, or the next that has a score.
 pub(super) fn best(
     listeners: &[Listener],
     mut score: impl FnMut(&Listener) -> Option<u32>,
-    choose: impl FnOnce(usize) -> usize,
+    choose: impl FnOnce(&mut dyn Iterator<Item = &Listener>, usize) -> usize,
 ) -> Option<SocketId> {
     let mut best: Option<(u32, &Listener)> = None;
     for listener in listeners.iter().rev() {
@@ -151,7 +151,8 @@ pub(super) fn best(
     if count < 2 {
         return Some(found.id);
     }
-    let from_chosen = members().cycle().skip(choose(count)).take(count);
+    let chosen = choose(&mut members(), count);
+    let from_chosen = members().cycle().skip(chosen).take(count);
     let member = from_chosen
         .into_iter()
         .find(|member| score(member).is_some());

@@ -14,6 +14,7 @@ use crate::family::{Family, V4, V6};
 use crate::fib::{LookupError, NextHop, Query, Resolved, RouteKind};
 use crate::packet::{Destination, IpVersion, Packet, Refusal, Verdict};
 use crate::sysctl::ConfKnob;
+use crate::wire::protocol;
 
 /// Decides for every packet of the batch that is undecided yet: first transit all together, then the
 /// others one by one.
@@ -101,7 +102,16 @@ pub(crate) fn query_of<F: Family>(packet: &Packet) -> Query<F::Addr> {
 fn group<F: Family>(cx: &Context<'_>, device: &InDevice<'_>, packet: &Packet) -> Verdict {
     let group: IpAddr = F::dst(packet).into();
     let is_router = F::in_conf(device).forwards;
-    if !device.interface.is_member(group, is_router) {
+    // Those who ask about a group are not the sources that anybody has asked for.
+    let source = match packet.protocol {
+        protocol::IGMP | protocol::ICMPV6 | protocol::HOP_BY_HOP => None,
+        _ => Some(F::src(packet).into()),
+    };
+    let is_joined = || {
+        let place = (packet.iif, group);
+        cx.stack.multicast.is_joined(cx.view.guard, place, source)
+    };
+    if !device.interface.is_member(group, is_router) && !is_joined() {
         return Verdict::Drop(DropReason::MulticastNotJoined);
     }
     let src_is_unspecified = F::src(packet) == F::UNSPECIFIED;

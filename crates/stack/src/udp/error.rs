@@ -82,7 +82,7 @@ pub(crate) fn receive_error<F: Family>(cx: &mut Context<'_>, report: &IcmpReport
     let remote = (quoted.remote.into(), quoted.remote_port);
     let flow = Flow::new(protocol::UDP, local, remote);
     let stack = cx.stack;
-    let sender = stack.demux.lookup(&flow, local, quoted.iif);
+    let sender = stack.demux.lookup(&flow, local, quoted.iif, |_, _| None);
     let Some(slot) = sender.and_then(|id| stack.demux.sockets().get(id)) else {
         return false;
     };

@@ -5,7 +5,7 @@ use core::net::IpAddr;
 use zerocopy::FromBytes;
 
 use super::burst::{self, Taker};
-use super::checksum;
+use super::{checksum, filter, multicast};
 use crate::core::Context;
 use crate::counters::Counter;
 use crate::demux::early::remember_route;
@@ -14,9 +14,9 @@ use crate::drop::DropReason;
 use crate::family::{Family, V4, V6};
 use crate::ip::destination;
 use crate::ip::icmp::{self, IcmpError};
-use crate::packet::{ChecksumState, IpVersion, Packet};
+use crate::packet::{ChecksumState, Destination, IpVersion, Packet};
 use crate::segment;
-use crate::socket::SocketId;
+use crate::socket::{Flag, Slot, SocketId};
 use crate::wire::UdpHeader;
 
 /// Takes a datagram for this host. It is in its socket's queue when the batch ends
@@ -92,7 +92,9 @@ fn is_for_one<F: Family>(cx: &Context<'_>, packet: &Packet) -> bool {
 fn deliver<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
     let flow = Flow::of_packet::<F>(&packet);
     let found = packet.socket.take();
-    if cx.core.burst.continues(&flow, packet.iif, found) {
+    // A group's program may send the datagrams of one flow to different members.
+    let is_by_flow = found.is_some() || !cx.stack.demux.group_programs().is_enabled();
+    if is_by_flow && cx.core.burst.continues(&flow, packet.iif, found) {
         return cx.core.burst.push(packet);
     }
     let early = found.and_then(|id| Taker::of(cx, id, &flow, packet.iif));
@@ -102,16 +104,24 @@ fn deliver<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
     if packet.route.is_some() {
         remember_route::<F>(cx, &taker, &flow, packet.iif);
     }
+    if taker.slot.options().has(Flag::Filter) {
+        // What came before goes before.
+        burst::flush(cx);
+        return deliver_to::<F>(cx, taker, &flow, packet);
+    }
     burst::add(cx, &taker, flow, packet);
 }
 
 /// Finds the datagram's socket by the ordinary lookup.
 #[inline(never)]
-fn find<'a, F: Family>(cx: &Context<'a>, packet: &Packet, flow: &Flow) -> Option<Taker<'a>> {
-    let demux = &cx.stack.demux;
+fn find<'a, F: Family>(cx: &mut Context<'a>, packet: &Packet, flow: &Flow) -> Option<Taker<'a>> {
+    let stack = cx.stack;
     // Each turn, a socket has moved meanwhile.
     loop {
-        let id = demux.lookup(flow, local::<F>(packet), packet.iif)?;
+        let ask = |slot: &Slot, _count: usize| filter::pick(cx, slot, packet);
+        let id = stack
+            .demux
+            .lookup(flow, local::<F>(packet), packet.iif, ask)?;
         if let Some(taker) = Taker::of(cx, id, flow, packet.iif) {
             return Some(taker);
         }
@@ -126,16 +136,26 @@ pub(super) fn deliver_alone(cx: &mut Context<'_>, packet: Packet) {
     }
 }
 
-fn deliver_at_once<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
+fn deliver_at_once<F: Family>(cx: &mut Context<'_>, packet: Packet) {
     let flow = Flow::of_packet::<F>(&packet);
-    loop {
-        let Some(taker) = find::<F>(cx, &packet, &flow) else {
-            return no_socket::<F>(cx, packet);
+    match find::<F>(cx, &packet, &flow) {
+        Some(taker) => deliver_to::<F>(cx, taker, &flow, packet),
+        None => no_socket::<F>(cx, packet),
+    }
+}
+
+/// To this socket at once, or where else the flow's datagrams go if it moves.
+fn deliver_to<'a, F: Family>(
+    cx: &mut Context<'a>,
+    mut taker: Taker<'a>,
+    flow: &Flow,
+    mut packet: Packet,
+) {
+    while let Err(again) = filter::enqueue(cx, taker.slot, taker.status, packet) {
+        let Some(other) = find::<F>(cx, &again, flow) else {
+            return no_socket::<F>(cx, again);
         };
-        match burst::enqueue(cx, taker.slot, taker.status, packet) {
-            Ok(()) => return,
-            Err(again) => packet = again,
-        }
+        (taker, packet) = (other, again);
     }
 }
 
@@ -143,8 +163,12 @@ fn deliver_at_once<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
 fn deliver_to_all<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
     let flow = Flow::of_packet::<F>(&packet);
     let demux = &cx.stack.demux;
-    let mut takers: Vec<SocketId> = Vec::new();
-    demux.for_each(&flow, local::<F>(&packet), packet.iif, |id| takers.push(id));
+    let mut takers = demux.takers(&flow, local::<F>(&packet), packet.iif);
+    if packet.destination == Destination::Multicast {
+        let place = (packet.iif, F::dst(&packet).into());
+        let source = F::src(&packet).into();
+        takers.retain(|id| multicast::allows(cx, *id, place, source));
+    }
     let Some(last) = takers.pop() else {
         // Nobody is told that a group or broadcast found no socket (RFC 1122 section 3.2.2).
         return cx.drop(packet, DropReason::UdpIgnoredMulti);
@@ -172,7 +196,7 @@ fn offer(cx: &mut Context<'_>, id: SocketId, flow: &Flow, mut packet: Packet) {
     while let Some(slot) = slot
         && let Some(status) = slot.takes(id, flow, packet.iif)
     {
-        match burst::enqueue(cx, slot, status, packet) {
+        match filter::enqueue(cx, slot, status, packet) {
             Ok(()) => return,
             Err(again) => packet = again,
         }

@@ -7,6 +7,7 @@ use zerocopy::IntoBytes;
 
 use super::error::{ErrorOrigin, ErrorReport};
 use super::info::present;
+use super::multicast;
 use super::options::MtuDiscover;
 use super::socket::{BindError, NotOpen, may_be_local};
 use crate::core::Context;
@@ -14,7 +15,7 @@ use crate::family::{Family, V4, V6};
 use crate::fib::RouteKind;
 use crate::interface::LOOPBACK;
 use crate::packet::{ChecksumState, IpVersion, Packet};
-use crate::socket::{Flag, Mode, Slot, SocketError, SocketId};
+use crate::socket::{Flag, Mode, MulticastOptions, Slot, SocketError, SocketId};
 use crate::stack::Stack;
 use crate::time::Instant;
 use crate::transmit::{self, IpParams, OutputRoute, SendError};
@@ -188,8 +189,14 @@ fn send(
     if from.0 != own_addr && !may_be_local(cx, slot, from.0) {
         return Err(SendError::AddressNotAvailable.into());
     }
+    let multicast =
+        to.0.is_multicast()
+            .then(|| multicast::options(cx, slot, to.0));
+    let own_choice = multicast
+        .map(|options| options.interface)
+        .filter(|ifindex| *ifindex != 0);
     let device = match (keys.device(), message.device) {
-        (0, asked) => asked.or(scope),
+        (0, asked) => asked.or(scope).or(own_choice),
         (device, Some(asked)) if device != asked => return Err(SendError::InvalidArgument.into()),
         (device, _) => Some(device),
     };
@@ -202,6 +209,7 @@ fn send(
         to,
         from,
         device,
+        multicast,
     };
     match to.0 {
         IpAddr::V4(_) => outgoing.send::<V4>(cx),
@@ -242,6 +250,8 @@ struct Outgoing<'a> {
     to: (IpAddr, u16),
     from: (IpAddr, u16),
     device: Option<u32>,
+    /// How to send to a group, if it goes to one.
+    multicast: Option<MulticastOptions>,
 }
 
 impl Outgoing<'_> {
@@ -252,6 +262,7 @@ impl Outgoing<'_> {
         let dst = F::from_ip(or_loopback(self.to.0)).ok_or(UdpSendError::FamilyNotSupported)?;
         let src = F::from_ip(self.from.0).filter(|src| *src != F::UNSPECIFIED);
         let mut route = transmit::route_output::<F>(cx, dst, src, self.device)?;
+        route.loops = self.multicast.is_some_and(|options| options.loops);
         let options = self.slot.options();
         if route.kind == RouteKind::Broadcast && !options.has(Flag::Broadcast) {
             return Err(SendError::AccessDenied.into());
@@ -271,7 +282,10 @@ impl Outgoing<'_> {
         };
         let ip = IpParams {
             protocol: protocol::UDP,
-            ttl: self.message.ttl.or_else(|| options.ttl()),
+            ttl: self.message.ttl.or_else(|| match self.multicast {
+                Some(multicast) => Some(multicast.ttl),
+                None => options.ttl(),
+            }),
             tos: self.message.tos.unwrap_or_else(|| options.tos()),
             dont_fragment: discover.forbids_fragments(route.mtu_locked),
         };

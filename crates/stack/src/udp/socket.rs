@@ -247,6 +247,8 @@ impl Stack {
     /// [`NotOpen`].
     pub fn udp_close(&self, id: SocketId) -> Result<(), NotOpen> {
         let closed = self.demux.close(id, |slot| {
+            self.discard_programs(slot);
+            self.leave_all_groups(slot);
             let mut packets = slot.queue.purge();
             slot.queue.wake();
             if packets.is_empty() {

@@ -52,7 +52,9 @@ fn of_a_group_the_chosen_member_is_found_or_the_next_that_is_right() {
             chosen
         };
         let addr = "10.0.0.1".parse().expect("an address");
-        bound.find(addr, 53, score, choose).map(|id| id.slot)
+        bound
+            .find(addr, 53, score, |_, count| choose(count))
+            .map(|id| id.slot)
     };
     for chosen in 0..4 {
         assert_eq!(find(&[], chosen), Some(chosen as u32 + 1));
@@ -71,7 +73,7 @@ fn of_a_group_the_chosen_member_is_found_or_the_next_that_is_right() {
         "10.0.0.1".parse().expect("an address"),
         53,
         |_| Some(0),
-        |_| 9,
+        |_, _| 9,
     );
     assert_eq!(alone, Some(id(9)));
 }
@@ -141,7 +143,7 @@ fn the_more_specific_row_wins_then_the_score_then_the_last_bound() {
     bound.add(&binding(V4_ANY, 0, ""), id(4), false);
     let find = |addr: &str, port, score: fn(&Listener) -> Option<u32>| {
         bound
-            .find(addr.parse().expect("an address"), port, score, |_| 0)
+            .find(addr.parse().expect("an address"), port, score, |_, _| 0)
             .map(|id| id.slot)
     };
     assert_eq!(find("10.0.0.1", 53, |_| Some(0)), Some(3));
@@ -166,8 +168,14 @@ fn a_dual_stack_socket_stands_under_both_wildcards() {
     bound
         .bind(&binding(V6_ANY, 54, "v6only"), id(2))
         .expect("free");
-    let find =
-        |addr: &str, port| bound.find(addr.parse().expect("an address"), port, |_| Some(0), |_| 0);
+    let find = |addr: &str, port| {
+        bound.find(
+            addr.parse().expect("an address"),
+            port,
+            |_| Some(0),
+            |_, _| 0,
+        )
+    };
     assert_eq!(find("10.0.0.1", 53), Some(id(1)));
     assert_eq!(find("fd00::1", 53), Some(id(1)));
     assert_eq!(find("10.0.0.1", 54), None);
@@ -181,7 +189,7 @@ fn a_connected_socket_is_out_of_sight_but_keeps_its_port() {
     bound.bind(&own, id(1)).expect("free");
     bound.add(&own, id(1), true);
     bound.remove(&own, id(1), false);
-    assert_eq!(bound.find(own.addr, 53, |_| Some(0), |_| 0), None);
+    assert_eq!(bound.find(own.addr, 53, |_| Some(0), |_, _| 0), None);
     assert_eq!(bound.bind(&binding(V4_ANY, 53, ""), id(2)), Err(InUse));
     assert_eq!(bound.bind(&own, id(2)), Err(InUse));
     bound.remove(&own, id(1), true);
@@ -285,7 +293,7 @@ proptest! {
                             !connected && binding.places().any(|own| own == Place { addr: place, port })
                         })
                     };
-                    let found = bound.find(addr, port, |_| Some(0), |_| 0).map(|id| model[&id.slot].0);
+                    let found = bound.find(addr, port, |_| Some(0), |_, _| 0).map(|id| model[&id.slot].0);
                     prop_assert_eq!(found.is_some(), takes(true) || takes(false));
                     if let Some(found) = found {
                         prop_assert_eq!(found.addr == addr, takes(true));

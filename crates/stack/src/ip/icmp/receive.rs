@@ -7,6 +7,7 @@ use crate::core::Context;
 use crate::drop::DropReason;
 use crate::family::Family;
 use crate::ip::destination;
+use crate::multicast;
 use crate::packet::{ChecksumState, IpVersion, Packet};
 use crate::segment;
 use crate::sysctl::Knob;
@@ -25,6 +26,7 @@ pub(crate) fn receive<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
         Action::Echo => reply::echo::<F>(cx, packet),
         Action::Timestamp => reply::timestamp::<F>(cx, packet),
         Action::Notify => notify::notify::<F>(cx, packet, &header),
+        Action::Mld => multicast::receive_mld(cx, packet),
         Action::Drop(reason) => cx.drop(packet, reason),
     }
 }
@@ -61,6 +63,7 @@ fn is_checksum_valid<F: Family>(packet: &Packet, offset: usize) -> bool {
 
 /// What is to be done with a message.
 enum Action {
+    Mld,
     Echo,
     Timestamp,
     Notify,
@@ -106,9 +109,7 @@ fn classify_v6(kind: u8, ignores_echo: bool) -> Action {
         v6::DEST_UNREACH | v6::PACKET_TOO_BIG | v6::TIME_EXCEEDED | v6::PARAMETER_PROBLEM => {
             Action::Notify
         }
-        v6::MLD_QUERY | v6::MLD_REPORT | v6::MLD_DONE | v6::MLD2_REPORT => {
-            Action::Drop(DropReason::ProtocolIgnored)
-        }
+        v6::MLD_QUERY | v6::MLD_REPORT | v6::MLD_DONE | v6::MLD2_REPORT => Action::Mld,
         // Unknown informational messages are dropped in silence, unknown errors are told to the
         // upper layer (RFC 4443 section 2.4 (a, b)): ours could make nothing of them.
         _ => Action::Drop(DropReason::IcmpIgnored),
