@@ -74,6 +74,8 @@ fn the_kernel_is_asked_the_same() {
 fn what_makes_no_sense_is_refused() {
     for (args, expected) in [
         ("bench --kernel demux", "only `bench route`"),
+        ("bench --kernel fib", "only `bench route`"),
+        ("bench grow --kernel", "only `bench route`"),
         ("bench route --kernel --routes 100", "--routes"),
         ("bench route --kernel --local 10", "--local"),
         ("bench route --protocol udp", "needs --kernel"),

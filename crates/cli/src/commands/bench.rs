@@ -1,5 +1,6 @@
 //! `forebay bench`.
 
+use std::io;
 use std::process::ExitCode;
 
 use anyhow::bail;
@@ -31,10 +32,23 @@ enum Bench {
 }
 
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
+    match measure(args) {
+        // Nobody reads any more.
+        Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
+        measured => measured,
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<io::Error>();
+    error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+fn measure(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     match &args.bench {
         Bench::Route(route) if args.kernel => bench::kernel_route(route),
+        _ if args.kernel => bail!("only `bench route` can ask the kernel"),
         Bench::Route(args) => bench::route(args),
-        Bench::Demux(_) if args.kernel => bail!("only `bench route` can ask the kernel"),
         Bench::Demux(args) => bench::demux(args),
         Bench::Fib(args) => bench::fib(args),
         Bench::Grow(args) => bench::grow(args),
