@@ -4,10 +4,13 @@
 //! each row a bar of every kind (a setting, the bare loop, somebody else's stack). Whiskers show the
 //! spread. Beside a row stands what of it carries over to other machines: ratios.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::Ranged;
 use plotters::coord::types::RangedCoordf64;
@@ -60,7 +63,7 @@ pub(super) struct SvgFile(PathBuf);
 /// Of the benches that can draw what they measured.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct PlotArgs {
-    /// Draw the rows as bars, too, into this file.
+    /// Draw the rows as bars, too, into this file, which is written at the end.
     #[arg(long, value_name = "FILE.svg")]
     svg: Option<PathBuf>,
 }
@@ -74,18 +77,45 @@ impl PlotArgs {
 
 impl SvgFile {
     /// Makes sure that it can be written, so that nobody learns after a minute's measuring that it
-    /// cannot. What was in it stays.
+    /// cannot. What was in it stays, and where there was none there is none yet.
     pub(super) fn new(path: &Path) -> anyhow::Result<Self> {
-        let mut options = OpenOptions::new();
-        let opened = options.write(true).create(true).truncate(false).open(path);
-        opened.with_context(|| format!("cannot write the plot to {}", path.display()))?;
-        Ok(Self(path.to_owned()))
+        let file = Self(path.to_owned());
+        file.check().with_context(|| file.cannot())?;
+        Ok(file)
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        ensure!(self.0 != Path::new("-"), "it needs a file of its own");
+        match fs::metadata(&self.0) {
+            Ok(found) => {
+                // Opening a FIFO would wait for who reads it.
+                ensure!(found.is_file(), "it is no regular file");
+                ensure!(!is_stdout(&found)?, "that is where the rows go");
+                OpenOptions::new().append(true).open(&self.0)?;
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                File::create_new(&self.0)?;
+                fs::remove_file(&self.0)?;
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
     }
 
     pub(super) fn write(&self, plot: &Plot) -> anyhow::Result<()> {
         let written = fs::write(&self.0, plot.svg()?);
-        written.with_context(|| format!("cannot write the plot to {}", self.0.display()))
+        written.with_context(|| self.cannot())
     }
+
+    fn cannot(&self) -> String {
+        format!("cannot write the plot to {}", self.0.display())
+    }
+}
+
+/// Whether it is the file that `/dev/stdout` leads to.
+fn is_stdout(file: &Metadata) -> io::Result<bool> {
+    let stdout = File::from(io::stdout().as_fd().try_clone_to_owned()?).metadata()?;
+    Ok((stdout.dev(), stdout.ino()) == (file.dev(), file.ino()))
 }
 
 // Pixels.
@@ -419,11 +449,30 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).expect("text"), "before");
         file.write(&plot()).expect("written");
         assert!(fs::read_to_string(&path).expect("text").starts_with("<svg"));
+    }
 
-        let error = SvgFile::new(&dir.path().join("no/plot.svg")).expect_err("no directory");
-        assert!(
-            format!("{error:#}").contains("no/plot.svg: No such file"),
-            "{error:#}"
-        );
+    #[test]
+    fn a_file_that_was_not_there_is_not_left_behind() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("plot.svg");
+        let file = SvgFile::new(&path).expect("can be written");
+        assert!(!path.exists());
+        file.write(&plot()).expect("written");
+        assert!(path.exists());
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused() {
+        let dir = tempfile::tempdir().expect("a directory");
+        for (path, expected) in [
+            (dir.path().join("no/plot.svg"), "no/plot.svg: No such file"),
+            (dir.path().to_owned(), "no regular file"),
+            ("/dev/full".into(), "no regular file"),
+            ("-".into(), "a file of its own"),
+        ] {
+            let error = SvgFile::new(&path).expect_err("no file");
+            let error = format!("{error:#}");
+            assert!(error.contains(expected), "{error}");
+        }
     }
 }
