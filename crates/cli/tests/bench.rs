@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::fs;
+use std::{fs, io};
 
 use serde_json::Value;
 
@@ -69,17 +69,19 @@ fn route_prints_every_cell() {
 
 #[test]
 fn demux_filters_by_reverse_path_in_ipv4() {
-    let rows = rows("bench demux --sockets 1,50 --routes 100 --rounds 3 --json");
-    let (cells, rest) = rows.as_chunks::<5>();
-    assert!(rest.is_empty(), "{rest:?}");
-    let places: Vec<_> = cells
-        .iter()
-        .map(|cell| (cell[0]["family"].clone(), cell[0]["rp_filter"].clone()))
-        .collect();
-    assert_eq!(
-        places,
-        [(4, 0), (4, 1), (4, 0), (4, 1), (6, 0), (6, 0)].map(|(f, r)| (f.into(), r.into()))
-    );
+    let of_sockets = [(4, Some(0)), (4, Some(1)), (6, None)];
+    for args in ["", " --rp-filter 0,1,0"] {
+        let args = format!("bench demux --sockets 50,50 --routes 100 --rounds 3 --json{args}");
+        let rows = rows(&args);
+        let (cells, rest) = rows.as_chunks::<5>();
+        assert!(rest.is_empty(), "{rest:?}");
+        let places: Vec<_> = cells
+            .iter()
+            .map(|cell| (cell[0]["family"].clone(), cell[0]["rp_filter"].clone()))
+            .collect();
+        let expected = of_sockets.map(|(family, filter)| (family.into(), filter.into()));
+        assert_eq!(places, expected, "{args}");
+    }
 }
 
 #[test]
@@ -127,6 +129,25 @@ fn a_plot_has_a_bar_for_each_setting() {
 }
 
 #[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let plot = dir.path().join("plot.svg");
+    for bench in ["route", "demux", "fib", "grow"] {
+        let mut command = forebay(dir.path());
+        command.args(["bench", bench, "--rounds", "100000"]);
+        if matches!(bench, "route" | "demux") {
+            command.arg("--svg").arg(&plot);
+        }
+        let (reader, writer) = io::pipe().expect("a pipe");
+        drop(reader);
+        let output = command.stdout(writer).output().expect("run");
+        assert_eq!(output.status.code(), Some(0), "{bench}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{bench}");
+        assert!(!plot.exists(), "{bench}");
+    }
+}
+
+#[test]
 fn a_plot_that_cannot_be_written_is_refused_at_once() {
     let dir = tempfile::tempdir().expect("a directory");
     for bench in ["route", "demux"] {
@@ -144,6 +165,21 @@ fn a_plot_that_cannot_be_written_is_refused_at_once() {
 }
 
 #[test]
+fn a_plot_does_not_go_where_the_rows_go() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let rows = dir.path().join("rows");
+    let output = forebay(dir.path())
+        .args(["bench", "route", "--svg", "/dev/stdout"])
+        .stdout(fs::File::create(&rows).expect("a file"))
+        .output()
+        .expect("run");
+    assert_eq!(output.status.code(), Some(1));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("where the rows go"), "{errors}");
+    assert_eq!(fs::read(&rows).expect("a file"), b"");
+}
+
+#[test]
 fn what_makes_no_sense_is_refused() {
     let dir = tempfile::tempdir().expect("a directory");
     for (args, expected) in [
@@ -155,13 +191,18 @@ fn what_makes_no_sense_is_refused() {
         ("route --local -1", "-1 is not in 0..=100"),
         (
             "route --own 10.0.0.0/8",
-            "a number from 1 to 100000, or 0.0.0.0/0",
+            "a number from 1 to 10000, or 0.0.0.0/0",
         ),
-        ("route --own -1", "a number from 1 to 100000, or 0.0.0.0/0"),
+        ("route --own -1", "a number from 1 to 10000, or 0.0.0.0/0"),
         ("route --family 5", "possible values: 4, 6"),
         ("demux --sockets 0", "0 is not in 1..=10000000"),
         ("demux --routes -1", "-1 is not in 1..=4000000"),
         ("demux --rp-filter 2", "2 is not in 0..=1"),
+        ("fib --routes -1", "-1 is not in 1..=4000000"),
+        ("fib --updates -1", "-1 is not in 1..=10000000"),
+        ("grow --sockets -1", "-1 is not in 1..=10000000"),
+        ("route --own 10001", "a number from 1 to 10000"),
+        ("route --svg -", "it needs a file of its own"),
     ] {
         let output = forebay(dir.path())
             .arg("bench")

@@ -40,6 +40,10 @@ const GATEWAYS: usize = 16;
 const FIRST_PORT: u32 = 1_024;
 const PORTS: u32 = 60_000;
 
+/// Addresses of its own that a stack is given at most: each is compared with those that its interface
+/// has already.
+const MAX_OWN: u32 = 10_000;
+
 /// Where a transparent proxy's local route stands.
 const PROXY_TABLE: TableId = TableId(100);
 
@@ -69,8 +73,10 @@ impl FromStr for Own {
     fn from_str(word: &str) -> Result<Self, String> {
         match (word, word.parse()) {
             ("0.0.0.0/0" | "::/0", _) => Ok(Self::Everything),
-            (_, Ok(count @ 1..=100_000)) => Ok(Self::Addresses(count)),
-            _ => Err("expected a number from 1 to 100000, or 0.0.0.0/0".to_owned()),
+            (_, Ok(count @ 1..=MAX_OWN)) => Ok(Self::Addresses(count)),
+            _ => Err(format!(
+                "expected a number from 1 to {MAX_OWN}, or 0.0.0.0/0"
+            )),
         }
     }
 }
@@ -333,7 +339,7 @@ mod tests {
             assert_eq!(word.parse(), Ok(own));
             assert_eq!(own.name(Family::V4), name);
         }
-        for word in ["0", "", "10.0.0.0/8", "100001"] {
+        for word in ["0", "", "10.0.0.0/8", "10001"] {
             assert!(word.parse::<Own>().is_err(), "{word:?}");
         }
     }

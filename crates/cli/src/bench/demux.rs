@@ -28,12 +28,13 @@ Examples:
   forebay bench demux --svg demux.svg              to be looked at
   forebay bench demux --full --json > demux.json   everything, for a program")]
 pub(crate) struct DemuxArgs {
-    /// Open connected sockets.
+    /// Open connected sockets; they take about 0.5 kB of memory each.
     #[arg(long, value_name = "N", value_delimiter = ',', allow_negative_numbers = true,
           value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     sockets: Vec<u32>,
 
-    /// Routes, the default one included; in IPv6 at most 200000 of them unless said.
+    /// Routes, the default one included; in IPv6 at most 200000 of them unless said. They take about
+    /// 0.5 kB of memory each.
     #[arg(long, value_name = "N", value_delimiter = ',', allow_negative_numbers = true,
           value_parser = clap::value_parser!(u32).range(1..=4_000_000))]
     routes: Vec<u32>,
@@ -69,7 +70,8 @@ struct Row {
     family: u8,
     sockets: u32,
     routes: u32,
-    rp_filter: u8,
+    /// None in IPv6.
+    rp_filter: Option<u8>,
     #[serde(flatten)]
     figures: Figures,
 }
@@ -88,9 +90,12 @@ pub(crate) fn run(args: &DemuxArgs) -> anyhow::Result<ExitCode> {
             Family::V4 => &[1, 1_000_000],
             Family::V6 => &[1, 200_000],
         };
-        let rp_filter: &[u8] = match family {
-            Family::V4 => &[0, 1],
-            Family::V6 => &[0],
+        let rp_filters: Vec<Option<u8>> = match family {
+            Family::V4 => {
+                let rp_filters = common.values(&args.rp_filter, &[0, 1], &[0, 1]);
+                rp_filters.into_iter().map(Some).collect()
+            }
+            Family::V6 => vec![None],
         };
         for routes in common.values(&args.routes, routes, routes) {
             // Peers are chosen among the routes, which therefore come first.
@@ -101,11 +106,11 @@ pub(crate) fn run(args: &DemuxArgs) -> anyhow::Result<ExitCode> {
             sockets.sort_unstable();
             for sockets in sockets {
                 bed.grow_connected(sockets as usize)?;
-                for rp_filter in common.values(&args.rp_filter, rp_filter, rp_filter) {
+                for rp_filter in &rp_filters {
                     let place = Place {
                         sockets,
                         routes,
-                        rp_filter,
+                        rp_filter: *rp_filter,
                     };
                     measure(common, &mut bed, &place, &clock, &mut plot)?;
                 }
@@ -121,7 +126,8 @@ pub(crate) fn run(args: &DemuxArgs) -> anyhow::Result<ExitCode> {
 struct Place {
     sockets: u32,
     routes: u32,
-    rp_filter: u8,
+    /// None in IPv6.
+    rp_filter: Option<u8>,
 }
 
 impl Place {
@@ -130,12 +136,12 @@ impl Place {
         format!("IPv{family}, {}", counted(self.routes.into(), "route"))
     }
 
-    /// Beside its bars; only IPv4 has the filter.
-    fn label(&self, family: Family) -> String {
+    /// Beside its bars.
+    fn label(&self) -> String {
         let sockets = counted(self.sockets.into(), "socket");
-        match family {
-            Family::V4 => format!("{sockets}, rp_filter {}", self.rp_filter),
-            Family::V6 => sockets,
+        match self.rp_filter {
+            Some(rp_filter) => format!("{sockets}, rp_filter {rp_filter}"),
+            None => sockets,
         }
     }
 }
@@ -147,7 +153,9 @@ fn measure(
     clock: &Clock,
     plot: &mut Plot,
 ) -> anyhow::Result<()> {
-    bed.set("net.ipv4.conf.all.rp_filter", place.rp_filter.into())?;
+    if let Some(rp_filter) = place.rp_filter {
+        bed.set("net.ipv4.conf.all.rp_filter", rp_filter.into())?;
+    }
     bed.greet_sockets(clock)?;
     // Off twice: the second time is the control.
     let demux = [true, false, false];
@@ -166,13 +174,14 @@ fn measure(
         floor: None,
     };
     let family = bed.family();
-    plot.add(place.heading(family), cell.plot_row(place.label(family)));
+    plot.add(place.heading(family), cell.plot_row(place.label()));
     let Place {
         sockets,
         routes,
         rp_filter,
     } = *place;
     if !common.json {
+        let rp_filter = rp_filter.map_or_else(|| "-".to_owned(), |value| value.to_string());
         report::line(&format!(
             "{family:>6}{sockets:>9}{routes:>8}{rp_filter:>10}{}",
             cell.columns(clock)

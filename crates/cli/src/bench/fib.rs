@@ -37,14 +37,15 @@ Examples:
   forebay bench fib --family 4 --routes 4000000     more than the Internet has
   forebay bench fib --json > fib.json               for a program")]
 pub(crate) struct FibArgs {
-    /// Routes, the default one included; in IPv6 at most 200000 of them unless said.
-    #[arg(long, value_name = "N", value_delimiter = ',',
+    /// Routes, the default one included; in IPv6 at most 200000 of them unless said. They take about
+    /// 0.5 kB of memory each.
+    #[arg(long, value_name = "N", value_delimiter = ',', allow_negative_numbers = true,
           value_parser = clap::value_parser!(u32).range(1..=4_000_000))]
     routes: Vec<u32>,
 
     /// Changes that are timed.
     #[arg(long, value_name = "N", default_value_t = 100_000,
-          value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+          allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     updates: u32,
 
     #[command(flatten)]
@@ -250,7 +251,7 @@ impl Measured {
     fn columns(&self) -> String {
         let micros = |values: &[f64], share| quantile(values, share) / 1e3;
         format!(
-            "{:>8.3}{:>8}{:>11.2}{:>7.2}{:>9.1}{:>12.2}{:>11.1}{:>8.1}",
+            " {:>7.3} {:>7} {:>10.2} {:>6.2} {:>8.1} {:>11.2} {:>10.1} {:>7.1}",
             self.load_seconds,
             in_words(self.memory),
             micros(&self.updates, 0.5),

@@ -30,9 +30,9 @@ Examples:
   forebay bench grow --family 4 --sockets 10000000     ten
   chrt -f 50 forebay bench grow                        with other programs out of the way")]
 pub(crate) struct GrowArgs {
-    /// Sockets that come and go.
+    /// Sockets that come and go; they take about 0.5 kB of memory each.
     #[arg(long, value_name = "N", default_value_t = 1_000_000,
-          value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+          allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     sockets: u32,
 
     #[command(flatten)]
@@ -62,15 +62,16 @@ struct Row {
     ip_early_demux: u8,
     /// Batches that were timed.
     batches: usize,
-    /// Nanoseconds a packet, of the batch in the middle.
-    ns: f64,
+    /// Nanoseconds a packet, of the batch in the middle; like the others none if the phase was over
+    /// before a batch was.
+    ns: Option<f64>,
     /// Of the batch that 1 % and 0.1 % are longer than.
-    ns_p99: f64,
-    ns_p999: f64,
+    ns_p99: Option<f64>,
+    ns_p999: Option<f64>,
     /// Of the longest.
-    ns_max: f64,
+    ns_max: Option<f64>,
     /// `ns_p999` to that before.
-    to_rest: f64,
+    to_rest: Option<f64>,
 }
 
 pub(crate) fn run(args: &GrowArgs) -> anyhow::Result<ExitCode> {
@@ -96,8 +97,9 @@ fn measure(args: &GrowArgs, family: Family, clock: &Clock) -> anyhow::Result<()>
     for phase in Phase::ALL {
         let mut batches = during(&mut bed, &mut crowd, phase, args, clock)?;
         batches.sort_by(f64::total_cmp);
-        let at = |share| rounded(quantile(&batches, share), 2);
+        let at = |share| (!batches.is_empty()).then(|| rounded(quantile(&batches, share), 2));
         let p999 = at(0.999);
+        rest = rest.or(p999);
         let row = Row {
             bench: "grow",
             family: family.number(),
@@ -109,7 +111,7 @@ fn measure(args: &GrowArgs, family: Family, clock: &Clock) -> anyhow::Result<()>
             ns_p99: at(0.99),
             ns_p999: p999,
             ns_max: at(1.0),
-            to_rest: rounded(p999 / *rest.get_or_insert(p999), 3),
+            to_rest: p999.zip(rest).map(|(p999, rest)| rounded(p999 / rest, 3)),
         };
         if args.common.json {
             report::json(&row)?;
@@ -178,17 +180,21 @@ impl Phase {
 
 impl Row {
     fn columns(&self) -> String {
+        let or_dash = |value: Option<f64>, digits| match value {
+            Some(value) => format!("{value:.digits$}"),
+            None => "-".to_owned(),
+        };
         format!(
-            "{:>6}{:>9}{:>12}{:>9}{:>8.1}{:>8.1}{:>8.1}{:>9.1}{:>8.2}",
+            "{:>6} {:>8} {:>11} {:>8} {:>7} {:>7} {:>7} {:>8} {:>7}",
             self.family,
             self.sockets,
             self.row,
             self.batches,
-            self.ns,
-            self.ns_p99,
-            self.ns_p999,
-            self.ns_max,
-            self.to_rest
+            or_dash(self.ns, 1),
+            or_dash(self.ns_p99, 1),
+            or_dash(self.ns_p999, 1),
+            or_dash(self.ns_max, 1),
+            or_dash(self.to_rest, 2),
         )
     }
 }
@@ -204,6 +210,27 @@ to rest        p99.9 to that before
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn columns_stand_apart() {
+        let row = |ns: Option<f64>| Row {
+            bench: "grow",
+            family: 4,
+            sockets: 10_000_000,
+            row: "shrinking",
+            ip_early_demux: 1,
+            batches: 1_234_567_890,
+            ns,
+            ns_p99: ns,
+            ns_p999: ns,
+            ns_max: ns,
+            to_rest: ns,
+        };
+        let words = |row: Row| row.columns().split_whitespace().count();
+        assert_eq!(words(row(Some(123_456_789.0))), 9);
+        assert_eq!(words(row(None)), 9);
+        assert_eq!(row(None).columns().matches(" -").count(), 5);
+    }
 
     #[test]
     fn every_packet_finds_its_socket_in_every_phase() {

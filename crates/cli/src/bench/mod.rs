@@ -62,13 +62,20 @@ impl Common {
         self.rounds.unwrap_or(if self.full { 300 } else { few })
     }
 
-    /// The values of a parameter: those asked for, else all of them, else those that tell most.
-    fn values<T: Clone>(&self, asked: &[T], all: &[T], default: &[T]) -> Vec<T> {
+    /// The values of a parameter, each once: those asked for, else all of them, else those that tell
+    /// most.
+    fn values<T: Clone + PartialEq>(&self, asked: &[T], all: &[T], default: &[T]) -> Vec<T> {
         let values = match asked {
             [] if self.full => all,
             [] => default,
             asked => asked,
         };
-        values.to_vec()
+        let mut once = Vec::new();
+        for value in values {
+            if !once.contains(value) {
+                once.push(value.clone());
+            }
+        }
+        once
     }
 }

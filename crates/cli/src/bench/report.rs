@@ -131,15 +131,15 @@ impl Cell<'_> {
     pub(super) fn columns(&self, clock: &Clock) -> String {
         let (on, off) = (self.on.summary(), self.off.summary());
         let floor = match self.floor.map(|floor| floor.summary().median) {
-            Some(floor) => format!("{floor:>7.1}{:>8.2}", on.median / floor),
+            Some(floor) => format!(" {floor:>6.1} {:>7.2}", on.median / floor),
             None => format!("{:>7}{:>8}", "-", "-"),
         };
         let cycles = match clock.cycles(on.median) {
-            Some(cycles) => format!("{cycles:>8.0}"),
+            Some(cycles) => format!(" {cycles:>7.0}"),
             None => format!("{:>8}", "-"),
         };
         format!(
-            "{:>8.1}{:>8.1}{:>8.1}{cycles}{:>8.1}{:>8.3}{:>8.3}{floor}{:>8.1}{:>8.1}",
+            " {:>7.1} {:>7.1} {:>7.1}{cycles} {:>7.1} {:>7.3} {:>7.3}{floor} {:>7.1} {:>7.1}",
             on.median,
             off.median,
             on.spread,
@@ -190,4 +190,29 @@ pub(super) fn json(row: &impl Serialize) -> io::Result<()> {
 pub(super) fn rounded(value: f64, digits: i32) -> f64 {
     let factor = 10_f64.powi(digits);
     (value * factor).round() / factor
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_stand_apart() {
+        let series = Series {
+            generate: vec![123_456_789.0],
+            stages: vec![123_456_789.0],
+            verify: vec![123_456_789.0],
+        };
+        for floor in [None, Some(&series)] {
+            let cell = Cell {
+                on: &series,
+                off: &series,
+                again: &series,
+                floor,
+            };
+            let columns = cell.columns(&Clock::new());
+            assert_eq!(columns.split_whitespace().count(), 11, "{columns}");
+            assert!(columns.starts_with(' '), "{columns}");
+        }
+    }
 }

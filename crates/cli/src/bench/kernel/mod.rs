@@ -27,6 +27,7 @@ use super::plot::{Plot, PlotArgs, Words};
 use super::report::{self, COLUMNS, Cell, Figures, KINDS, LEGEND, NOTES};
 use super::runner::{self, Chunk, Series};
 use crate::clock::Clock;
+use crate::numbers::counted;
 use crate::random::Random;
 
 /// Rounds if they are not said: both are measured within a minute.
@@ -99,7 +100,7 @@ pub(super) fn run(question: &Question<'_>) -> anyhow::Result<ExitCode> {
     if !common.json {
         report::line(&format!("{LEGEND}{KERNEL_LEGEND}"))?;
         report::line(&format!(
-            "family protocol sockets by     {COLUMNS} kernel/ours"
+            "family protocol  sockets by     {COLUMNS} kernel/ours"
         ))?;
     }
     for family in families {
@@ -201,10 +202,8 @@ impl Place {
         for (is_kernel, cell) in [(true, kernel), (false, ours)] {
             let by = if is_kernel { "kernel" } else { "forebay" };
             let heading = format!("IPv{}, {}", self.family, self.protocol);
-            plot.add(
-                heading,
-                cell.plot_row(format!("{} sockets, {by}", self.sockets)),
-            );
+            let sockets = counted(self.sockets.into(), "socket");
+            plot.add(heading, cell.plot_row(format!("{sockets}, {by}")));
             if common.json {
                 self.print_objects(is_kernel, &cell, &ratios, clock)?;
                 continue;
@@ -221,7 +220,7 @@ impl Place {
                 String::new()
             };
             report::line(&format!(
-                "{family:>6}{protocol:>9}{sockets:>8} {by:<7}{}{ratio}",
+                "{family:>6}{protocol:>9}{sockets:>9} {by:<7}{}{ratio}",
                 cell.columns(clock)
             ))?;
         }
