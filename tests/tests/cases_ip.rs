@@ -656,3 +656,37 @@ fn what_is_on_the_loopback_has_arrived() {
         assert!(rig.has_received(socket));
     });
 }
+
+/// RFC 4293: octets count as they come in, padding and packets in error included; groups and
+/// broadcasts where somebody is to have them.
+#[test]
+fn what_comes_in_counts_before_it_is_checked() {
+    let mut rig = Rig::new();
+    let whole = datagram(V4::PEER, V4::OWN);
+    let padded = [&whole[..], &[0; 18]].concat();
+    let mut damaged = whole.clone();
+    damaged[10] ^= 1;
+    rig.inject_all("tun0", [&whole, &padded, &damaged]);
+    let octets = 3 * whole.len() + 18;
+    assert_eq!(rig.count(Counter::IpExtInOctets), octets as u64);
+    assert_eq!(rig.count(Counter::IpInReceives), 3);
+
+    // Nobody is in the group, and the broadcast claims to come from this host.
+    rig.inject("tun0", datagram(V4::PEER, addr("239.1.2.3")));
+    rig.inject("tun0", datagram(V4::OWN, addr("255.255.255.255")));
+    assert_eq!(rig.count(Counter::IpExtInMcastPkts), 0);
+    assert_eq!(rig.count(Counter::IpExtInBcastPkts), 0);
+    rig.inject("tun0", datagram(V4::PEER, addr("255.255.255.255")));
+    assert_eq!(rig.count(Counter::IpExtInBcastPkts), 1);
+
+    let whole = datagram(V6::PEER, V6::OWN);
+    let cut = &whole[..whole.len() - 1];
+    rig.inject_all("tun0", [&whole[..], cut]);
+    assert_eq!(
+        rig.count(Counter::Ip6InOctets),
+        (2 * whole.len() - 1) as u64
+    );
+    rig.inject("tun0", datagram(V6::PEER, addr("ff02::1234")));
+    assert_eq!(rig.count(Counter::Ip6InMcastPkts), 1);
+    assert_eq!(rig.count(Counter::Ip6InDiscards), 0);
+}

@@ -139,7 +139,7 @@ fn validate_v6(
     let total_len = Ipv6Header::LEN + usize::from(ip.payload_len.get());
 
     // RFC 4291 sections 2.5.3 and 2.7: loopback addresses and interface-local groups stay inside,
-    // groups send nothing; IPv4-mapped addresses never are on a wire (RFC 4942 section 2.2).
+    // groups send nothing; nobody on a wire has an IPv4-mapped one (RFC 4942 section 2.2).
     let is_inside = device.interface.index == LOOPBACK;
     if !is_inside && (src == LOOPBACK_V6 || dst == LOOPBACK_V6) {
         return Err(Refusal::silent(DropReason::IpLocalnet));
