@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::{Args, Subcommand};
 
-use crate::bench::{self, DemuxArgs, FibArgs, GrowArgs, RouteArgs};
+use crate::bench::{self, DemuxArgs, FibArgs, GrowArgs, RouteArgs, UdpArgs};
 
 /// Measure the path in memory, on this machine.
 ///
@@ -29,6 +29,7 @@ enum Bench {
     Demux(DemuxArgs),
     Fib(FibArgs),
     Grow(GrowArgs),
+    Udp(UdpArgs),
 }
 
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
@@ -52,5 +53,6 @@ fn measure(args: &BenchArgs) -> anyhow::Result<ExitCode> {
         Bench::Demux(args) => bench::demux(args),
         Bench::Fib(args) => bench::fib(args),
         Bench::Grow(args) => bench::grow(args),
+        Bench::Udp(args) => bench::udp(args),
     }
 }
