@@ -10,6 +10,7 @@ pub mod device;
 mod driver;
 mod error;
 mod park;
+mod poller;
 mod stack;
 mod udp;
 mod worker;
@@ -24,6 +25,7 @@ pub use forebay_stack::udp::{
 };
 pub use forebay_stack::{control, counters, drop, fib, filter, interface, multicast, sysctl};
 pub use forebay_sync::{rcu, tsc};
+pub use poller::{Event, Events, Interest, Poller};
 pub use stack::{Stack, StackBuilder};
 pub use udp::{UdpOptions, UdpSocket};
 pub use worker::Worker;

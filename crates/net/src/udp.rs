@@ -3,6 +3,7 @@
 mod filter;
 mod messages;
 mod multicast;
+mod ready;
 
 use std::fmt;
 use std::io::{self, IoSliceMut};
@@ -16,6 +17,7 @@ use forebay_stack::packet::IpVersion;
 use forebay_stack::socket::{SocketError, SocketId};
 use forebay_stack::udp::Received;
 
+use self::ready::LastWaker;
 use crate::error;
 use crate::park::Parker;
 use crate::stack::Stack;
@@ -43,6 +45,7 @@ use crate::stack::Stack;
 /// ```
 pub struct UdpSocket {
     shared: Arc<Shared>,
+    last_waker: LastWaker,
 }
 
 /// What clones of a socket share, as duplicated descriptors do.
@@ -145,6 +148,7 @@ impl UdpOptions {
         };
         let socket = UdpSocket {
             shared: Arc::new(shared),
+            last_waker: LastWaker::default(),
         };
         inner
             .udp_set_reuse_addr(id, self.reuse_address)
@@ -344,6 +348,7 @@ impl UdpSocket {
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self {
             shared: Arc::clone(&self.shared),
+            last_waker: LastWaker::default(),
         })
     }
 
@@ -505,11 +510,14 @@ impl UdpSocket {
             if let Some(found) = look(self)? {
                 return Ok(found);
             }
-            parker.park()?;
+            // Nothing came and took the waker away.
+            parker
+                .park()
+                .inspect_err(|_| self.forget_waker(parker.waker()))?;
         }
     }
 
-    fn id(&self) -> SocketId {
+    pub(crate) fn id(&self) -> SocketId {
         self.shared.id
     }
 }
