@@ -12,7 +12,10 @@ mod error;
 mod park;
 mod poller;
 mod stack;
+#[cfg(feature = "tokio")]
+pub mod tokio;
 mod udp;
+mod waiter;
 mod worker;
 
 pub use driver::DeviceStatus;

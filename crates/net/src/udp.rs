@@ -9,7 +9,7 @@ use std::fmt;
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ use forebay_stack::packet::IpVersion;
 use forebay_stack::socket::{SocketError, SocketId};
 use forebay_stack::udp::Received;
 
-use self::ready::LastWaker;
 use crate::error;
 use crate::park::Parker;
 use crate::stack::Stack;
+use crate::waiter::Waiter;
 
 /// A UDP socket of a [`Stack`].
 ///
@@ -45,7 +45,8 @@ use crate::stack::Stack;
 /// ```
 pub struct UdpSocket {
     shared: Arc<Shared>,
-    last_waker: LastWaker,
+    /// Who polls this handle.
+    waiter: OnceLock<Arc<Waiter>>,
 }
 
 /// What clones of a socket share, as duplicated descriptors do.
@@ -148,7 +149,7 @@ impl UdpOptions {
         };
         let socket = UdpSocket {
             shared: Arc::new(shared),
-            last_waker: LastWaker::default(),
+            waiter: OnceLock::new(),
         };
         inner
             .udp_set_reuse_addr(id, self.reuse_address)
@@ -348,7 +349,7 @@ impl UdpSocket {
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self {
             shared: Arc::clone(&self.shared),
-            last_waker: LastWaker::default(),
+            waiter: OnceLock::new(),
         })
     }
 
@@ -519,6 +520,14 @@ impl UdpSocket {
 
     pub(crate) fn id(&self) -> SocketId {
         self.shared.id
+    }
+}
+
+impl Drop for UdpSocket {
+    fn drop(&mut self) {
+        if let Some(waiter) = self.waiter.get() {
+            self.forget_waker(&waiter.waker());
+        }
     }
 }
 

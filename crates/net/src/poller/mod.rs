@@ -7,6 +7,7 @@ mod source;
 mod tests;
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -137,7 +138,7 @@ impl Poller {
                             self.ready.push(source);
                         }
                     }
-                    Err(Gone) => drop(self.sources().remove(&source.id())),
+                    Err(Gone) => self.forget(&source),
                 }
             }
             if !events.is_empty() || !go_on {
@@ -149,6 +150,15 @@ impl Poller {
     /// Has one [`wait`](Self::wait) return at once: one that is under way, or the next.
     pub fn notify(&self) {
         self.ready.notify();
+    }
+
+    fn forget(&self, gone: &Arc<Source>) {
+        // The socket may be registered anew by now.
+        if let Entry::Occupied(entry) = self.sources().entry(gone.id())
+            && Arc::ptr_eq(entry.get(), gone)
+        {
+            entry.remove();
+        }
     }
 
     fn sources(&self) -> MutexGuard<'_, HashMap<SocketId, Arc<Source>>> {

@@ -1,6 +1,6 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 
 use forebay_stack::udp::MtuDiscover;
 
@@ -298,7 +298,7 @@ fn waiting_ends_in_time_and_when_somebody_says_so() {
         let threads = [scope.spawn(waits), scope.spawn(waits)];
         thread::sleep(Duration::from_millis(5));
         poller.notify();
-        while !threads.iter().any(|thread| thread.is_finished()) {
+        while !threads.iter().any(ScopedJoinHandle::is_finished) {
             thread::yield_now();
         }
         poller.notify();

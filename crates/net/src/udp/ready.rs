@@ -1,20 +1,15 @@
 //! Sockets for who does not wait in a call: polls and wakers, as async runtimes have them.
 
 use std::io::{self, IoSliceMut};
-use std::sync::{Mutex, PoisonError};
-use std::task::{Context, Poll, Waker};
-
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use forebay_stack::udp::Received;
 
 use super::UdpSocket;
 use crate::error;
 use crate::stack::Stack;
-
-/// The waker of the last poll that found nothing.
-#[derive(Default)]
-pub(super) struct LastWaker(Mutex<Option<Waker>>);
 
 /// These never block, whatever [`set_nonblocking`](UdpSocket::set_nonblocking) says. Where nothing is
 /// there, the context's waker is woken once something is. As with tokio, each handle remembers the
@@ -88,12 +83,7 @@ impl UdpSocket {
     ///
     /// None that a program can cause.
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll_for(cx, |socket| {
-            let readable = socket.inner().udp_is_readable(socket.id(), true);
-            readable
-                .map(|readable| readable.then_some(()))
-                .map_err(error::not_open)
-        })
+        self.poll_for(cx, |socket| Ok(socket.has_something()?.then_some(())))
     }
 
     /// Forgets a waker that [`register_waker`](Self::register_waker) was given, if it was not woken
@@ -102,8 +92,21 @@ impl UdpSocket {
         self.inner().udp_forget_waker(self.id(), waker);
     }
 
+    /// Has `waker` woken by what comes from now on, whatever is there already.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn arm_waker(&self, waker: &Waker) -> io::Result<()> {
+        let armed = self.inner().udp_arm_waker(self.id(), waker);
+        armed.map_err(error::not_open)
+    }
+
+    /// Whether there is something to receive; bad datagrams don't count.
+    pub(crate) fn has_something(&self) -> io::Result<bool> {
+        let readable = self.inner().udp_is_readable(self.id(), true);
+        readable.map_err(error::not_open)
+    }
+
     pub(crate) fn belongs_to(&self, stack: &Stack) -> bool {
-        std::sync::Arc::ptr_eq(&self.shared.stack.shared, &stack.shared)
+        Arc::ptr_eq(&self.shared.stack.shared, &stack.shared)
     }
 
     fn poll_for<T>(
@@ -114,25 +117,11 @@ impl UdpSocket {
         if let Some(found) = look(self).transpose() {
             return Poll::Ready(found);
         }
-        self.remember(cx.waker());
+        let waiter = self.waiter.get_or_init(Arc::default);
         // Woken at once if something came meanwhile.
-        match self.register_waker(cx.waker()) {
+        match self.register_waker(&waiter.waker_for(cx.waker())) {
             Ok(()) => Poll::Pending,
             Err(error) => Poll::Ready(Err(error)),
-        }
-    }
-
-    /// Puts `waker` in the last one's place, lest those of dropped futures gather.
-    fn remember(&self, waker: &Waker) {
-        let LastWaker(last) = &self.last_waker;
-        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
-        match &mut *last {
-            Some(last) if last.will_wake(waker) => {}
-            Some(last) => {
-                self.forget_waker(last);
-                last.clone_from(waker);
-            }
-            none => *none = Some(waker.clone()),
         }
     }
 }
