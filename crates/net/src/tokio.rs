@@ -200,7 +200,28 @@ impl UdpSocket {
 
     /// Calls `attempt` until it says something else than
     /// [`WouldBlock`](io::ErrorKind::WouldBlock), and waits in between. For calls of
-    /// [`get_ref`](Self::get_ref) that don't wait themselves.
+    /// [`get_ref`](Self::get_ref) that don't wait themselves:
+    ///
+    /// ```
+    /// use forebay::tokio::UdpSocket;
+    /// use forebay::{RecvSlot, Stack};
+    ///
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// # runtime.block_on(async {
+    /// let stack = Stack::builder().build()?;
+    /// let _worker = stack.spawn_worker()?;
+    /// let socket = UdpSocket::bind(&stack, "127.0.0.1:7").await?;
+    /// socket.get_ref().set_nonblocking(true)?;
+    /// socket.send_to(b"one of a batch", "127.0.0.1:7").await?;
+    ///
+    /// let mut memory = [[0; 2048]; 8];
+    /// let mut slots: Vec<_> = memory.iter_mut().map(|buf| RecvSlot::new(buf)).collect();
+    /// let received = socket.receive(|| socket.get_ref().recv_batch(&mut slots)).await?;
+    /// assert_eq!(received, 1);
+    /// # Ok::<(), std::io::Error>(())
+    /// # })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub async fn receive<T>(&self, mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
         let mut waiting = Waiting {
             socket: &self.inner,

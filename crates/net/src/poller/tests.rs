@@ -1,5 +1,5 @@
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 
 use forebay_stack::udp::MtuDiscover;
@@ -371,6 +371,47 @@ fn arrivals_against_waits() {
             );
         }
     }
+}
+
+/// Whatever they do at the moment, pollers leave no waker behind, and miss nothing at the start.
+#[test]
+fn pollers_come_and_go_under_traffic() {
+    let stack = Stack::builder().build().expect("a stack");
+    let _worker = stack.spawn_worker().expect("a thread");
+    let socket = UdpSocket::bind(&stack, BOTH[0]).expect("free");
+    socket.set_nonblocking(true).expect("open");
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let client = UdpSocket::bind(&stack, "127.0.0.1:0").expect("a port");
+            while !over.load(Ordering::Relaxed) {
+                client.send_to(b"x", BOTH[0]).expect("loopback");
+                thread::yield_now();
+            }
+        });
+        let mut events = Events::with_capacity(4);
+        for round in 0..1_000 {
+            let poller = Poller::new(&stack);
+            let interest = match round % 2 {
+                0 => READ,
+                _ => READ.edge_triggered(),
+            };
+            poller.add(&socket, round, interest).expect("new");
+            let timeout = Some(Duration::from_secs(10));
+            assert_eq!(poller.wait(&mut events, timeout).expect("never fails"), 1);
+            assert!(events.iter().all(|event| event.key == round));
+            while socket.recv(&mut [0; 8]).is_ok() {}
+            let source = Arc::downgrade(&poller.sources()[&socket.id()]);
+            drop(poller);
+            // Only a wake-up that is under way may still have it.
+            let began = Instant::now();
+            while source.strong_count() > 0 {
+                assert!(began.elapsed() < Duration::from_secs(10));
+                thread::yield_now();
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+    });
 }
 
 fn bound(addr: &str) -> (Stack, UdpSocket) {
