@@ -57,7 +57,7 @@ pub(crate) fn demux(cx: &mut Context<'_>, lanes: &Lanes, batch: &mut [Packet]) {
     let is_repeat = |nth: usize| repeats >> nth & 1 != 0;
     for (nth, hash) in hashes[..looks].iter().enumerate() {
         if !is_repeat(nth) {
-            cx.stack.demux.prefetch_connected(*hash);
+            cx.stack.demux.prefetch_keys(*hash);
         }
     }
     // All came in by one interface.
@@ -130,6 +130,9 @@ struct Found {
 fn look(cx: &Context<'_>, routes: &InputRoutes, packet: &Packet, hash: u64) -> Option<Found> {
     let demux = &cx.stack.demux;
     let hit = demux.find_connected(&flow_of(packet), hash, packet.iif)?;
+    if let Some(slot) = demux.sockets.slot(hit.id.slot) {
+        slot.queue.prefetch();
+    }
     let known = hit.keys.input_route.load(Ordering::Relaxed);
     let route = match packet.version {
         IpVersion::V4 => routes.v4,

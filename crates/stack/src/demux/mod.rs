@@ -232,15 +232,13 @@ impl Demux {
         first.or(second)
     }
 
-    /// Fetches the lines that finding the hash's socket, and delivering to it, will touch.
+    /// Fetches the keys that [`find_connected`](Self::find_connected) will most likely compare.
     #[inline]
-    fn prefetch_connected(&self, hash: u64) {
-        let Some((index, which)) = self.established.first(hash).map(unpack_word) else {
-            return;
-        };
-        if let Some(slot) = self.sockets.slot(index) {
+    fn prefetch_keys(&self, hash: u64) {
+        if let Some((index, which)) = self.established.first(hash).map(unpack_word)
+            && let Some(slot) = self.sockets.slot(index)
+        {
             prefetch_read(slot.key_set(which));
-            slot.queue.prefetch();
         }
     }
 
