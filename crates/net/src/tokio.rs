@@ -1,4 +1,4 @@
-//! Sockets for programs on [tokio](::tokio).
+//! Sockets for programs on [`tokio`].
 //!
 //! Needs the feature `tokio`. They work on any runtime of it, with or without its I/O driver: what
 //! wakes a task is the stack, when a worker or a thread drives it.
@@ -20,7 +20,7 @@ use crate::stack::Stack;
 use crate::udp;
 use crate::waiter::Waiter;
 
-/// A UDP socket of a [`Stack`] in the manner of [`tokio::net::UdpSocket`](::tokio::net::UdpSocket).
+/// A UDP socket of a [`Stack`] in the manner of [`tokio::net::UdpSocket`].
 ///
 /// Any number of tasks may receive and send at a time. Sending never waits. Futures can be dropped at
 /// any time: nothing is lost with them.
