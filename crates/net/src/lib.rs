@@ -10,8 +10,12 @@ pub mod device;
 mod driver;
 mod error;
 mod park;
+mod poller;
 mod stack;
+#[cfg(feature = "tokio")]
+pub mod tokio;
 mod udp;
+mod waiter;
 mod worker;
 
 pub use driver::DeviceStatus;
@@ -24,6 +28,7 @@ pub use forebay_stack::udp::{
 };
 pub use forebay_stack::{control, counters, drop, fib, filter, interface, multicast, sysctl};
 pub use forebay_sync::{rcu, tsc};
+pub use poller::{Event, Events, Interest, Poller};
 pub use stack::{Stack, StackBuilder};
 pub use udp::{UdpOptions, UdpSocket};
 pub use worker::Worker;

@@ -3,12 +3,13 @@
 mod filter;
 mod messages;
 mod multicast;
+mod ready;
 
 use std::fmt;
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use forebay_stack::udp::Received;
 use crate::error;
 use crate::park::Parker;
 use crate::stack::Stack;
+use crate::waiter::Waiter;
 
 /// A UDP socket of a [`Stack`].
 ///
@@ -43,6 +45,8 @@ use crate::stack::Stack;
 /// ```
 pub struct UdpSocket {
     shared: Arc<Shared>,
+    /// Who polls this handle.
+    waiter: OnceLock<Arc<Waiter>>,
 }
 
 /// What clones of a socket share, as duplicated descriptors do.
@@ -145,6 +149,7 @@ impl UdpOptions {
         };
         let socket = UdpSocket {
             shared: Arc::new(shared),
+            waiter: OnceLock::new(),
         };
         inner
             .udp_set_reuse_addr(id, self.reuse_address)
@@ -344,6 +349,7 @@ impl UdpSocket {
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self {
             shared: Arc::clone(&self.shared),
+            waiter: OnceLock::new(),
         })
     }
 
@@ -505,12 +511,23 @@ impl UdpSocket {
             if let Some(found) = look(self)? {
                 return Ok(found);
             }
-            parker.park()?;
+            // Nothing came and took the waker away.
+            parker
+                .park()
+                .inspect_err(|_| self.forget_waker(parker.waker()))?;
         }
     }
 
-    fn id(&self) -> SocketId {
+    pub(crate) fn id(&self) -> SocketId {
         self.shared.id
+    }
+}
+
+impl Drop for UdpSocket {
+    fn drop(&mut self) {
+        if let Some(waiter) = self.waiter.get() {
+            self.forget_waker(&waiter.waker());
+        }
     }
 }
 

@@ -233,6 +233,52 @@ fn who_waits_is_woken_by_a_datagram_and_by_the_end() {
 }
 
 #[test]
+fn wakers_that_are_forgotten_stay_silent() {
+    let mut rig = Rig::new();
+    for (own, peer) in pairs() {
+        let id = bound(&rig, own, 53);
+        for forgotten in [&[0][..], &[1], &[2], &[0, 2], &[2, 1], &[0, 1, 2], &[3]] {
+            let bells: [_; 4] = std::array::from_fn(|_| Arc::new(Bell(AtomicU32::new(0))));
+            let wakers = bells.each_ref().map(|bell| Waker::from(Arc::clone(bell)));
+            for waker in &wakers[..3] {
+                rig.stack.udp_register_waker(id, waker).expect("open");
+            }
+            for waker in forgotten {
+                rig.stack.udp_forget_waker(id, &wakers[*waker]);
+            }
+            datagram(&mut rig, peer, own, (1000, 53), b"x");
+            for (which, bell) in bells.iter().enumerate() {
+                let expected = which < 3 && !forgotten.contains(&which);
+                let rung = bell.0.load(Ordering::Relaxed) == 1;
+                assert_eq!(rung, expected, "{which} {forgotten:?}");
+            }
+            drain(&rig, id);
+        }
+    }
+}
+
+#[test]
+fn who_arms_a_waker_hears_of_what_comes_next() {
+    let mut rig = Rig::new();
+    for (own, peer) in pairs() {
+        let bell = Arc::new(Bell(AtomicU32::new(0)));
+        let waker = Waker::from(Arc::clone(&bell));
+        let rung = || bell.0.swap(0, Ordering::Relaxed);
+        let id = bound(&rig, own, 53);
+        datagram(&mut rig, peer, own, (1000, 53), b"x");
+        rig.stack.udp_arm_waker(id, &waker).expect("open");
+        assert_eq!(rung(), 0, "that was there before");
+        datagram(&mut rig, peer, own, (1000, 53), b"x");
+        assert_eq!(rung(), 1);
+        rig.stack.udp_arm_waker(id, &waker).expect("open");
+        rig.stack.udp_close(id).expect("open");
+        assert_eq!(rung(), 1);
+        assert_eq!(rig.stack.udp_arm_waker(id, &waker), Err(NotOpen));
+        rig.stack.udp_forget_waker(id, &waker);
+    }
+}
+
+#[test]
 fn a_packet_that_stands_for_several_datagrams_is_taken_apart() {
     both(|mut rig| {
         for (own, peer) in pairs() {

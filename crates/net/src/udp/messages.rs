@@ -58,6 +58,16 @@ impl UdpSocket {
         received.ok_or_else(|| io::ErrorKind::WouldBlock.into())
     }
 
+    /// As [`try_recv_vectored`](Self::try_recv_vectored), and leaves the datagram where it is.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`try_recv_vectored`](Self::try_recv_vectored).
+    pub fn try_peek_vectored(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<Received> {
+        let peeked = self.try_receive(bufs, true)?;
+        peeked.ok_or_else(|| io::ErrorKind::WouldBlock.into())
+    }
+
     /// Receives as many datagrams as are there and as there are places: recvmmsg(2) with
     /// `MSG_WAITFORONE`. Returns how many; places behind have [`RecvSlot::received`] empty.
     ///

@@ -60,6 +60,12 @@ pub struct ErrorReport {
 #[derive(Debug, Default)]
 pub(crate) struct ErrorQueue(VecDeque<ErrorReport>);
 
+impl ErrorQueue {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
 /// An ICMP error, as the sender of the datagram sees it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct IcmpReport<'a, F: Family> {
@@ -171,8 +177,10 @@ impl Slot {
             queue.push_back(report);
         }
         drop(reports);
-        // Who found out himself has been told already.
-        if !is_local {
+        // Who found out himself has been told already, but a poller may be there to read reports.
+        if is_local {
+            self.queue.wake();
+        } else {
             self.queue.set_error(error);
         }
     }

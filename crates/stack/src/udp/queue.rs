@@ -47,8 +47,11 @@ struct Producers {
     wakers: Option<Box<Wakers>>,
 }
 
-#[derive(Default)]
-struct Wakers(Vec<Waker>);
+/// Mostly one waits, so one takes a single allocation.
+struct Wakers {
+    first: Waker,
+    others: Vec<Waker>,
+}
 
 #[derive(Debug, Default)]
 struct Outbox {
@@ -296,10 +299,19 @@ impl ReceiveQueue {
             waker.wake_by_ref();
             return;
         }
-        let Wakers(wakers) = &mut **producers.wakers.get_or_insert_default();
-        if !wakers.iter().any(|other| other.will_wake(waker)) {
-            wakers.push(waker.clone());
-        }
+        producers.add_waker(waker);
+    }
+
+    /// Has `waker` woken when something comes, whatever is there already.
+    pub(crate) fn arm(&self, waker: &Waker) {
+        lock(&self.inbox.producers).add_waker(waker);
+    }
+
+    /// Forgets a waker that nobody listens to any more.
+    pub(crate) fn disarm(&self, waker: &Waker) {
+        let mut producers = lock(&self.inbox.producers);
+        let kept = producers.wakers.take();
+        producers.wakers = kept.and_then(|wakers| wakers.without(waker));
     }
 
     /// Wakes everybody who waits.
@@ -330,9 +342,43 @@ impl ReceiveQueue {
     }
 }
 
+impl Producers {
+    fn add_waker(&mut self, waker: &Waker) {
+        match &mut self.wakers {
+            Some(wakers) => wakers.add(waker),
+            none => {
+                *none = Some(Box::new(Wakers {
+                    first: waker.clone(),
+                    others: Vec::new(),
+                }));
+            }
+        }
+    }
+}
+
+impl Wakers {
+    fn add(&mut self, waker: &Waker) {
+        let mut all = core::iter::once(&self.first).chain(&self.others);
+        if !all.any(|other| other.will_wake(waker)) {
+            self.others.push(waker.clone());
+        }
+    }
+
+    /// What is left without one of them.
+    fn without(mut self: Box<Self>, waker: &Waker) -> Option<Box<Self>> {
+        self.others.retain(|other| !other.will_wake(waker));
+        if self.first.will_wake(waker) {
+            self.first = self.others.pop()?;
+        }
+        Some(self)
+    }
+}
+
 fn wake(wakers: Option<Box<Wakers>>) {
     if let Some(wakers) = wakers {
-        wakers.0.into_iter().for_each(Waker::wake);
+        let Wakers { first, others } = *wakers;
+        first.wake();
+        others.into_iter().for_each(Waker::wake);
     }
 }
 

@@ -1,7 +1,6 @@
 //! Datagrams that an application reads.
 
 use core::net::{IpAddr, SocketAddr};
-use core::task::Waker;
 use std::io::IoSliceMut;
 
 use super::checksum;
@@ -176,28 +175,6 @@ impl Stack {
         }
     }
 
-    /// Whether a read would return something at once: a datagram or an error (poll(2)'s `POLLIN`,
-    /// `POLLERR`).
-    ///
-    /// For a socket whose reads block, bad datagrams at the front are dropped here, lest the read
-    /// wait; for one whose reads don't, they are left to the read, which then finds nothing. Linux
-    /// has it so.
-    ///
-    /// # Errors
-    ///
-    /// [`NotOpen`].
-    pub fn udp_is_readable(&self, id: SocketId, blocking: bool) -> Result<bool, NotOpen> {
-        let slot = self.demux.sockets().get(id).ok_or(NotOpen)?;
-        if slot.queue.has_error() {
-            return Ok(true);
-        }
-        if blocking {
-            return Ok(self.first_good(slot, id, |_| ()).is_some());
-        }
-        let mut reading = read(slot, id).ok_or(NotOpen)?;
-        Ok(reading.front().is_some())
-    }
-
     /// Bytes of the datagram that a read would return (`FIONREAD`): 0 for an empty one, and if
     /// there is none.
     ///
@@ -210,22 +187,6 @@ impl Stack {
             packet.total_len().saturating_sub(payload_offset(packet))
         });
         Ok(len.unwrap_or(0))
-    }
-
-    /// Has `waker` woken once, as soon as [`udp_recv`](Self::udp_recv) has something to return: a
-    /// datagram, an error, or that the socket is closed.
-    ///
-    /// It is woken in the middle of a batch, and so must do no more than say so: a call from there
-    /// that changes sockets would wait for the batch, and the batch for it.
-    ///
-    /// # Errors
-    ///
-    /// [`NotOpen`].
-    pub fn udp_register_waker(&self, id: SocketId, waker: &Waker) -> Result<(), NotOpen> {
-        let slot = self.demux.sockets().get(id).ok_or(NotOpen)?;
-        slot.queue.register(waker);
-        // If it was closed before we registered, nobody else will wake us.
-        slot.status_of(id).map(drop).ok_or(NotOpen)
     }
 
     /// The error that the network has reported, if any; told once (`SO_ERROR`).
@@ -265,7 +226,7 @@ impl Stack {
 
     /// Looks at the first good datagram, which is verified and stays; bad ones before it are
     /// dropped (Linux's `first_packet_length`).
-    fn first_good<R>(
+    pub(super) fn first_good<R>(
         &self,
         slot: &Slot,
         id: SocketId,
@@ -296,7 +257,7 @@ impl Stack {
     }
 }
 
-fn read(slot: &Slot, id: SocketId) -> Option<Reading<'_>> {
+pub(super) fn read(slot: &Slot, id: SocketId) -> Option<Reading<'_>> {
     slot.queue.read(|| slot.status_of(id).is_some())
 }
 

@@ -1,0 +1,185 @@
+//! Waiting for many sockets at once, in the manner of epoll(7).
+
+mod events;
+mod ready;
+mod source;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use forebay_stack::socket::SocketId;
+
+pub use self::events::{Event, Events, Interest};
+use self::ready::ReadyList;
+use self::source::{Gone, Source};
+use crate::stack::Stack;
+use crate::udp::UdpSocket;
+
+/// Waits for any of many sockets of a [`Stack`] to have something to tell.
+///
+/// It costs what is ready, not what is registered, and a datagram that arrives where nobody waits
+/// costs nothing. Any number of threads may use it at a time; each event goes to one of those that
+/// wait.
+///
+/// A socket that is closed, with all its clones, is forgotten by itself.
+///
+/// ```
+/// use forebay::{Events, Interest, Poller, Stack, UdpSocket};
+///
+/// let stack = Stack::builder().build()?;
+/// let _worker = stack.spawn_worker()?;
+/// let poller = Poller::new(&stack);
+/// let sockets = [53, 5353].map(|port| UdpSocket::bind(&stack, ("127.0.0.1", port)));
+/// for (key, socket) in sockets.iter().flatten().enumerate() {
+///     socket.set_nonblocking(true)?;
+///     poller.add(socket, key, Interest::READABLE)?;
+/// }
+/// let client = UdpSocket::bind(&stack, "127.0.0.1:0")?;
+/// client.send_to(b"hello", "127.0.0.1:5353")?;
+///
+/// let mut events = Events::with_capacity(64);
+/// poller.wait(&mut events, None)?;
+/// for event in &events {
+///     assert_eq!((event.key, event.readable), (1, true));
+///     # sockets[1].as_ref().expect("bound").recv(&mut [0; 8])?;
+/// }
+/// assert_eq!(events.len(), 1);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub struct Poller {
+    stack: Stack,
+    ready: Arc<ReadyList>,
+    sources: Mutex<HashMap<SocketId, Arc<Source>>>,
+}
+
+impl Poller {
+    /// For sockets of this stack.
+    pub fn new(stack: &Stack) -> Self {
+        Self {
+            stack: stack.clone(),
+            ready: Arc::default(),
+            sources: Mutex::default(),
+        }
+    }
+
+    /// Registers a socket. Its events bear `key`, which need not be its alone. What is ready already
+    /// is told as well.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::AlreadyExists`] if the socket, or a clone, is registered;
+    /// [`io::ErrorKind::InvalidInput`] if it is another stack's.
+    pub fn add(&self, socket: &UdpSocket, key: usize, interest: Interest) -> io::Result<()> {
+        if !socket.belongs_to(&self.stack) {
+            let why = "a socket of another stack";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        let id = socket.id();
+        let mut sources = self.sources();
+        if sources.contains_key(&id) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        let source = Source::new(id, key, interest, &self.ready);
+        sources.insert(id, Arc::clone(&source));
+        drop(sources);
+        // Whoever waits looks at it first, and so sees what came before.
+        self.ready.push(source);
+        Ok(())
+    }
+
+    /// Changes key and interest. What is ready is told again.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::NotFound`] if the socket is not registered.
+    pub fn modify(&self, socket: &UdpSocket, key: usize, interest: Interest) -> io::Result<()> {
+        let source = self.sources().get(&socket.id()).cloned();
+        let source = source.ok_or(io::ErrorKind::NotFound)?;
+        source.set(key, interest);
+        self.ready.push(source);
+        Ok(())
+    }
+
+    /// Takes a socket out. Other threads may still have events of it in hand.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::NotFound`] if the socket is not registered.
+    pub fn delete(&self, socket: &UdpSocket) -> io::Result<()> {
+        let source = self.sources().remove(&socket.id());
+        source.ok_or(io::ErrorKind::NotFound)?.retire(&self.stack);
+        Ok(())
+    }
+
+    /// Waits until there are events, for no longer than `timeout` by the machine's clock (`None` is
+    /// for ever), and puts them into `events` in place of what was there. Returns how many: none when
+    /// the time is over, or after [`notify`](Self::notify).
+    ///
+    /// # Errors
+    ///
+    /// None today: the result is there for likeness to other pollers.
+    pub fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<usize> {
+        // A timeout beyond what the clock can hold is none.
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        events.clear();
+        loop {
+            let go_on = self.ready.take(events.capacity, deadline, &mut events.seen);
+            for source in events.seen.drain(..) {
+                match source.visit(&self.stack) {
+                    Ok(visit) => {
+                        events.list.extend(visit.event);
+                        if visit.again {
+                            self.ready.push(source);
+                        }
+                    }
+                    Err(Gone) => self.forget(&source),
+                }
+            }
+            if !events.is_empty() || !go_on {
+                return Ok(events.len());
+            }
+        }
+    }
+
+    /// Has one [`wait`](Self::wait) return at once: one that is under way, or the next.
+    pub fn notify(&self) {
+        self.ready.notify();
+    }
+
+    fn forget(&self, gone: &Arc<Source>) {
+        // The socket may be registered anew by now.
+        if let Entry::Occupied(entry) = self.sources().entry(gone.id())
+            && Arc::ptr_eq(entry.get(), gone)
+        {
+            entry.remove();
+        }
+    }
+
+    fn sources(&self) -> MutexGuard<'_, HashMap<SocketId, Arc<Source>>> {
+        self.sources.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Poller {
+    fn drop(&mut self) {
+        let sources = core::mem::take(&mut *self.sources());
+        for source in sources.values() {
+            source.retire(&self.stack);
+        }
+    }
+}
+
+impl fmt::Debug for Poller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let registered = self.sources().len();
+        f.debug_struct("Poller")
+            .field("registered", &registered)
+            .finish_non_exhaustive()
+    }
+}

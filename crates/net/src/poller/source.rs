@@ -1,0 +1,171 @@
+//! A registered socket.
+//!
+//! It lies in the ready list while somebody should look at it. When somebody did and it has nothing
+//! to tell, its waker is left with the socket, which wakes it once; so who reads as fast as datagrams
+//! come is not told of each. Edge-triggered, the waker is left in any case, before the look: what
+//! comes later is a new edge.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Wake, Waker};
+
+use forebay_stack::socket::SocketId;
+use forebay_stack::udp::NotOpen;
+
+use super::events::{Event, Interest};
+use super::ready::ReadyList;
+use crate::stack::Stack;
+
+pub(super) struct Source {
+    id: SocketId,
+    /// It is in the ready list.
+    queued: AtomicBool,
+    /// Weak, since the list has sources in it, too.
+    ready: Weak<ReadyList>,
+    /// Locked while the waker is put somewhere, so that none is after the end.
+    registration: Mutex<Option<Registration>>,
+}
+
+#[derive(Clone, Copy)]
+struct Registration {
+    key: usize,
+    interest: Interest,
+    /// Not told yet that the socket is writable.
+    fresh: bool,
+}
+
+/// What came of a look.
+pub(super) struct Visit {
+    pub(super) event: Option<Event>,
+    /// Somebody should look again the next time.
+    pub(super) again: bool,
+}
+
+/// The socket is closed, or was taken out.
+pub(super) struct Gone;
+
+impl Source {
+    pub(super) fn new(
+        id: SocketId,
+        key: usize,
+        interest: Interest,
+        ready: &Arc<ReadyList>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            queued: AtomicBool::new(false),
+            ready: Arc::downgrade(ready),
+            registration: Mutex::new(Some(Registration::new(key, interest))),
+        })
+    }
+
+    pub(super) fn id(&self) -> SocketId {
+        self.id
+    }
+
+    pub(super) fn set(&self, key: usize, interest: Interest) {
+        if let Some(registration) = self.registration().as_mut() {
+            *registration = Registration::new(key, interest);
+        }
+    }
+
+    /// Ends the registration: no events from now on, and no waker is left behind.
+    pub(super) fn retire(self: &Arc<Self>, stack: &Stack) {
+        let mut registration = self.registration();
+        *registration = None;
+        stack.inner().udp_forget_waker(self.id, &self.waker());
+    }
+
+    /// Marks it as in the ready list; whether it was already.
+    pub(super) fn set_queued(&self) -> bool {
+        // Pairs with the swap of `visit`, which so sees what we were woken for.
+        self.queued.swap(true, Ordering::AcqRel)
+    }
+
+    /// Looks what the socket has to tell, and sees to it that we come back when there is more.
+    pub(super) fn visit(self: &Arc<Self>, stack: &Stack) -> Result<Visit, Gone> {
+        self.queued.swap(false, Ordering::AcqRel);
+        let mut registration = self.registration();
+        let registration = registration.as_mut().ok_or(Gone)?;
+        let edge = registration.interest.edge;
+        if edge {
+            self.arm(stack)?;
+        }
+        let mut event = self.look(stack, registration)?;
+        if event.is_none() && !edge {
+            self.arm(stack)?;
+            // Something may have come before the waker was there.
+            event = self.look(stack, registration)?;
+        }
+        registration.fresh &= event.is_none();
+        Ok(Visit {
+            event,
+            again: event.is_some() && !edge,
+        })
+    }
+
+    fn look(&self, stack: &Stack, registration: &Registration) -> Result<Option<Event>, Gone> {
+        let Registration {
+            key,
+            interest,
+            fresh,
+        } = *registration;
+        let readiness = stack.inner().udp_readiness(self.id)?;
+        let event = Event {
+            key,
+            readable: interest.readable && readiness.readable,
+            writable: interest.writable,
+            error: readiness.error,
+        };
+        let writable_counts = event.writable && (fresh || !interest.edge);
+        let is_news = event.readable || event.error || writable_counts;
+        Ok(is_news.then_some(event))
+    }
+
+    fn arm(self: &Arc<Self>, stack: &Stack) -> Result<(), Gone> {
+        stack.inner().udp_arm_waker(self.id, &self.waker())?;
+        Ok(())
+    }
+
+    fn waker(self: &Arc<Self>) -> Waker {
+        Waker::from(Arc::clone(self))
+    }
+
+    fn registration(&self) -> MutexGuard<'_, Option<Registration>> {
+        self.registration
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Comes in the middle of a batch, and does no more than say so.
+impl Wake for Source {
+    fn wake(self: Arc<Self>) {
+        if let Some(ready) = self.ready.upgrade() {
+            ready.push(self);
+        }
+    }
+}
+
+impl Registration {
+    fn new(key: usize, interest: Interest) -> Self {
+        Self {
+            key,
+            interest,
+            fresh: true,
+        }
+    }
+}
+
+impl From<NotOpen> for Gone {
+    fn from(NotOpen: NotOpen) -> Self {
+        Self
+    }
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Source").field(&self.id).finish()
+    }
+}
