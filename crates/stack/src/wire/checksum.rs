@@ -94,9 +94,36 @@ pub fn update_u16(field: u16, old: u16, new: u16) -> u16 {
     !sum
 }
 
-/// Any four bytes are two words, and 64 bits hold the sum of 2^32 of them.
+/// Up to so many bytes are summed one word after the other: a vector's beginning and end take longer.
+const SHORT: usize = 64;
+
 #[inline]
 fn sum_words(bytes: &[u8]) -> u64 {
+    if bytes.len() <= SHORT {
+        sum_of_few(bytes)
+    } else {
+        sum_of_many(bytes)
+    }
+}
+
+/// Eight bytes at a time, carries added back in: 2^64 is 1 in one's complement.
+#[inline]
+fn sum_of_few(bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks::<8>();
+    let mut last = [0; 8];
+    for (byte, of_rest) in last.iter_mut().zip(rest) {
+        *byte = *of_rest;
+    }
+    let mut sum = u64::from_ne_bytes(last);
+    for word in words {
+        let (more, carry) = sum.overflowing_add(u64::from_ne_bytes(*word));
+        sum = more + u64::from(carry);
+    }
+    (sum & 0xffff_ffff) + (sum >> 32)
+}
+
+/// Any four bytes are two words, and 64 bits hold the sum of 2^32 of them.
+fn sum_of_many(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<4>();
     let sum: u64 = words
         .iter()
