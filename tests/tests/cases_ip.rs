@@ -309,7 +309,8 @@ fn martian_sources_are_dropped_and_odd_ones_are_not() {
             ("224.0.0.1", false),
             ("239.1.2.3", false),
             ("0.0.0.0", false),
-            ("0.1.2.3", false),
+            // All but the first of 0.0.0.0/8 are addresses like others, since Linux 5.3.
+            ("0.1.2.3", true),
             ("10.0.0.255", true),
             ("10.0.0.0", true),
             ("240.0.0.1", true),
@@ -404,13 +405,12 @@ fn rp_filter_is_the_larger_of_two_values() {
 fn any_own_address_may_be_asked_by_any_interface_but_not_the_loopback() {
     both(|mut rig| {
         let socket = listen(&rig);
-        let cases: [(&str, &str, bool); 8] = [
+        let cases: [(&str, &str, bool); 7] = [
             ("10.0.0.2", "10.1.0.1", true),
             ("fd00::2", "fd01::1", true),
             ("10.0.0.2", "127.0.0.1", false),
             ("10.0.0.2", "127.1.2.3", false),
             ("10.0.0.2", "0.0.0.0", false),
-            ("10.0.0.2", "0.1.2.3", false),
             ("fd00::2", "::1", false),
             ("fd00::2", "::", false),
         ];
@@ -636,4 +636,57 @@ fn ipv6_is_off_where_the_mtu_is_below_1280() {
         rig.inject("tun0", v4);
         assert_eq!(rig.output("tun0").len(), 1, "IPv4 needs no more than 68");
     });
+}
+
+/// What this host sends to itself was routed when it was sent: that its address is gone by the time
+/// it arrives changes nothing.
+#[test]
+fn what_is_on_the_loopback_has_arrived() {
+    everywhere(|mut rig, net| {
+        let socket = listen(&rig);
+        let sender = rig.bind(net.any(0));
+        rig.stack
+            .udp_send(rig.now(), sender, b"hello", Some(net.own(OWN_PORT)))
+            .expect("a route");
+        let tun0 = rig.ifindex("tun0");
+        rig.stack
+            .remove_address(tun0, net.own, net.prefix_len)
+            .expect("its own");
+        rig.poll();
+        assert!(rig.has_received(socket));
+    });
+}
+
+/// RFC 4293: octets count as they come in, padding and packets in error included; groups and
+/// broadcasts where somebody is to have them.
+#[test]
+fn what_comes_in_counts_before_it_is_checked() {
+    let mut rig = Rig::new();
+    let whole = datagram(V4::PEER, V4::OWN);
+    let padded = [&whole[..], &[0; 18]].concat();
+    let mut damaged = whole.clone();
+    damaged[10] ^= 1;
+    rig.inject_all("tun0", [&whole, &padded, &damaged]);
+    let octets = 3 * whole.len() + 18;
+    assert_eq!(rig.count(Counter::IpExtInOctets), octets as u64);
+    assert_eq!(rig.count(Counter::IpInReceives), 3);
+
+    // Nobody is in the group, and the broadcast claims to come from this host.
+    rig.inject("tun0", datagram(V4::PEER, addr("239.1.2.3")));
+    rig.inject("tun0", datagram(V4::OWN, addr("255.255.255.255")));
+    assert_eq!(rig.count(Counter::IpExtInMcastPkts), 0);
+    assert_eq!(rig.count(Counter::IpExtInBcastPkts), 0);
+    rig.inject("tun0", datagram(V4::PEER, addr("255.255.255.255")));
+    assert_eq!(rig.count(Counter::IpExtInBcastPkts), 1);
+
+    let whole = datagram(V6::PEER, V6::OWN);
+    let cut = &whole[..whole.len() - 1];
+    rig.inject_all("tun0", [&whole[..], cut]);
+    assert_eq!(
+        rig.count(Counter::Ip6InOctets),
+        (2 * whole.len() - 1) as u64
+    );
+    rig.inject("tun0", datagram(V6::PEER, addr("ff02::1234")));
+    assert_eq!(rig.count(Counter::Ip6InMcastPkts), 1);
+    assert_eq!(rig.count(Counter::Ip6InDiscards), 0);
 }

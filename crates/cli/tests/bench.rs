@@ -83,6 +83,44 @@ fn demux_filters_by_reverse_path_in_ipv4() {
 }
 
 #[test]
+fn udp_reads_on_one_core_and_on_two() {
+    if std::thread::available_parallelism().is_ok_and(|cores| cores.get() < 2) {
+        return;
+    }
+    let rows = rows("bench udp --sockets 1,50 --cores 1,2 --rounds 3 --json");
+    let (cells, rest) = rows.as_chunks::<5>();
+    assert!(rest.is_empty(), "{rest:?}");
+    let mut places = Vec::new();
+    for family in [4, 6] {
+        for connected in [1, 0] {
+            for (sockets, reads) in [(1, &["single", "batch"][..]), (50, &["single"])] {
+                for cores in [1, 2] {
+                    let place = |read: &&str| (family, connected, sockets, cores, (*read).into());
+                    places.extend(reads.iter().map(place));
+                }
+            }
+        }
+    }
+    assert_eq!(cells.len(), places.len());
+    for (cell, place) in cells.iter().zip(places) {
+        for row in cell {
+            let (family, connected, sockets, cores, read): (_, _, _, _, Value) = place.clone();
+            assert_eq!(row["bench"], "udp");
+            assert_eq!(row["family"], family, "{row}");
+            assert_eq!(row["connected"], connected, "{row}");
+            assert_eq!(row["sockets"], sockets, "{row}");
+            assert_eq!(row["cores"], cores, "{row}");
+            assert_eq!(row["read"], read, "{row}");
+            assert_eq!(row["payload"], 18, "{row}");
+        }
+        for row in &cell[..2] {
+            assert!(row["ns"].as_f64().is_some_and(|ns| ns > 0.0), "{row}");
+            assert!(row["on_off"].is_number(), "{row}");
+        }
+    }
+}
+
+#[test]
 fn a_plot_has_a_bar_for_each_setting() {
     let dir = tempfile::tempdir().expect("a directory");
     let plot = dir.path().join("plot.svg");
@@ -92,6 +130,7 @@ fn a_plot_has_a_bar_for_each_setting() {
             3,
         ),
         ("bench demux --routes 100 --sockets 1,50 --rounds 3", 2),
+        ("bench udp --cores 1 --sockets 1,50 --rounds 3", 2),
     ] {
         let output = forebay(dir.path())
             .args(args.split(' '))
@@ -120,7 +159,15 @@ fn a_plot_has_a_bar_for_each_setting() {
         for color in colors.iter().take(kinds) {
             assert_eq!(is_bar(color), rows + 1, "{color} for {args}");
         }
-        for text in ["IPv4, 100 routes", "IPv6, 100 routes", "ns a packet"] {
+        let headings = match args.contains("--routes") {
+            true => ["IPv4, 100 routes", "IPv6, 100 routes", "ns a packet"],
+            false => [
+                "IPv4, connected, 1 core",
+                "IPv6, not connected, 1 core",
+                "ns a datagram",
+            ],
+        };
+        for text in headings {
             assert!(svg.contains(text), "{text} in\n{svg}");
         }
     }
@@ -129,7 +176,7 @@ fn a_plot_has_a_bar_for_each_setting() {
 #[test]
 fn a_plot_that_cannot_be_written_is_refused_at_once() {
     let dir = tempfile::tempdir().expect("a directory");
-    for bench in ["route", "demux"] {
+    for bench in ["route", "demux", "udp"] {
         let output = forebay(dir.path())
             .args(["bench", bench, "--rounds", "100000", "--svg"])
             .arg(dir.path().join("no/plot.svg"))
@@ -162,6 +209,11 @@ fn what_makes_no_sense_is_refused() {
         ("demux --sockets 0", "0 is not in 1..=10000000"),
         ("demux --routes -1", "-1 is not in 1..=4000000"),
         ("demux --rp-filter 2", "2 is not in 0..=1"),
+        ("udp --sockets 0", "0 is not in 1..=10000000"),
+        ("udp --cores 3", "3 is not in 1..=2"),
+        ("udp --connected 2", "possible values: 0, 1"),
+        ("udp --read all", "possible values: single, batch"),
+        ("udp --kernel", "only `bench route` can ask the kernel"),
     ] {
         let output = forebay(dir.path())
             .arg("bench")

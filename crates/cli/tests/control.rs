@@ -142,6 +142,41 @@ fn each_command_reads_and_changes_the_running_stack() {
     assert!(sockets.starts_with("State  Recv-Q Send-Q"), "{sockets}");
     assert!(sockets.contains(" *:7 "), "{sockets}");
     assert_eq!(stack.json("ss -ulj")[0]["local_port"], 7);
+    let memory = stack.tell("ss -uam");
+    let mut lines = memory.lines().filter(|line| line.starts_with('\t'));
+    assert!(
+        lines.clone().count() > 0
+            && lines.all(|line| line.starts_with("\t skmem:(r")
+                && line.contains(",rb212992,t0,tb0,f0,w0,o0,bl0,d")),
+        "{memory}"
+    );
+}
+
+#[test]
+fn nstat_knows_all_that_linux_counts_of_udp() {
+    let stack = Running::start("main");
+    let counters = stack.json("nstat -aszj Udp*");
+    let names = counters["kernel"].as_object().expect("an object").keys();
+    let names: Vec<&str> = names.map(String::as_str).collect();
+    let mut expected = Vec::new();
+    for group in ["Udp", "Udp6"] {
+        expected.extend(
+            [
+                "IgnoredMulti",
+                "InCsumErrors",
+                "InDatagrams",
+                "InErrors",
+                "MemErrors",
+                "NoPorts",
+                "OutDatagrams",
+                "RcvbufErrors",
+                "SndbufErrors",
+            ]
+            .map(|counter| format!("{group}{counter}")),
+        );
+    }
+    expected.sort();
+    assert_eq!(names, expected);
 }
 
 #[test]

@@ -15,7 +15,7 @@ mod udp;
 mod worker;
 
 pub use driver::DeviceStatus;
-pub use forebay_os::{bpf, netif, netns, tcp_repair};
+pub use forebay_os::{bpf, netif, netns, tcp_repair, udp as kernel_udp};
 /// The stack underneath, for who drives it by hand: no devices, no clock, no threads.
 pub use forebay_stack as core;
 /// What messages of [`UdpSocket`]s are made of.

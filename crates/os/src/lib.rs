@@ -16,5 +16,6 @@ pub mod netns;
 pub mod poll;
 pub mod tcp_repair;
 pub mod tun;
+pub mod udp;
 pub mod vnet;
 pub mod wake;

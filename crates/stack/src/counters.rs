@@ -60,6 +60,7 @@ counters! {
     UdpInCsumErrors UdpMemErrors UdpIgnoredMulti
     Udp6InDatagrams Udp6NoPorts Udp6InErrors Udp6OutDatagrams Udp6RcvbufErrors Udp6SndbufErrors
     Udp6InCsumErrors Udp6MemErrors Udp6IgnoredMulti
+    TcpExtIPReversePathFilter
     TcpInSegs TcpOutSegs TcpInErrs TcpOutRsts TcpInCsumErrors
     ForebayEarlyDemuxHits ForebayEarlyDemuxStale
 }

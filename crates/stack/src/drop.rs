@@ -68,7 +68,7 @@ reasons! {
     /// The destination address is none a packet may go to.
     IpInvalidDest, [IpInAddrErrors], [Ip6InHdrErrors];
     /// The route back to the source leads elsewhere (`rp_filter`, RFC 3704).
-    IpRpfilter, [], [];
+    IpRpfilter, [TcpExtIPReversePathFilter], [TcpExtIPReversePathFilter];
     /// No route to the destination.
     IpInNoRoutes, [IpExtInNoRoutes], [Ip6InNoRoutes];
     /// Not for us, and the interface does not forward.
@@ -82,7 +82,7 @@ reasons! {
     /// A broadcast or multicast packet that may not be forwarded (RFC 2644, RFC 1812 section 5.2.1).
     NotForwardable, [IpInAddrErrors], [Ip6InAddrErrors];
     /// A multicast group that nobody here has joined.
-    MulticastNotJoined, [], [Ip6InDiscards];
+    MulticastNotJoined, [], [];
     /// TTL or hop limit used up.
     TtlExceeded, [IpInHdrErrors], [Ip6InHdrErrors];
     /// Larger than the next hop's MTU, and not to be fragmented.

@@ -23,9 +23,12 @@ use crate::random::Random;
 
 mod chunk;
 mod crowd;
+mod reader;
+mod receive;
 
 pub(super) use chunk::BATCH;
 pub(super) use crowd::Crowd;
+pub(super) use reader::Call;
 
 /// Packets of a chunk, all in buffers of their own.
 pub(super) const CHUNK: usize = 16_384;
@@ -206,6 +209,26 @@ impl Bed {
         };
         let id = open(&self.stack, self.family, &flow)?;
         self.sockets.push((id, flow));
+        Ok(())
+    }
+
+    /// Opens sockets that take datagrams from anybody until there are so many, each at a port of its
+    /// own; where ports run out, at a further address.
+    pub(super) fn grow_unconnected(&mut self, sockets: usize) -> anyhow::Result<()> {
+        while self.sockets.len() < sockets {
+            let nth = self.sockets.len() as u32;
+            let flow = Flow {
+                src: self.stranger(),
+                src_port: FIRST_PORT as u16,
+                dst: self.family.own() + u128::from(nth / PORTS),
+                dst_port: (FIRST_PORT + nth % PORTS) as u16,
+            };
+            if !self.own.contains(&flow.dst) {
+                self.add_address(flow.dst)?;
+            }
+            let id = open(&self.stack, self.family, &flow)?;
+            self.sockets.push((id, flow));
+        }
         Ok(())
     }
 

@@ -17,6 +17,7 @@ mod report;
 mod route;
 mod runner;
 mod statistics;
+mod udp;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -25,6 +26,7 @@ pub(crate) use demux::{DemuxArgs, run as demux};
 pub(crate) use fib::{FibArgs, run as fib};
 pub(crate) use grow::{GrowArgs, run as grow};
 pub(crate) use route::{RouteArgs, run as route, run_kernel as kernel_route};
+pub(crate) use udp::{UdpArgs, run as udp};
 
 /// What all benches have in common.
 #[derive(Debug, Clone, Args)]

@@ -80,11 +80,24 @@ pub(super) struct Flow {
 /// A packet with all checksums right.
 pub(super) fn build(family: Family, protocol: Protocol, flow: &Flow, sequence: u32) -> [u8; LEN] {
     let mut packet = [0; LEN];
+    write(&mut packet, family, protocol, flow, sequence);
+    packet
+}
+
+/// Makes a packet with all checksums right of so many zeros; there must be room for the headers and
+/// the number.
+pub(super) fn write(
+    packet: &mut [u8],
+    family: Family,
+    protocol: Protocol,
+    flow: &Flow,
+    sequence: u32,
+) {
     let transport_at = ip_header_len(family);
-    let transport_len = LEN - transport_at;
+    let transport_len = packet.len() - transport_at;
     let (ip, transport) = packet.split_at_mut(transport_at);
     match family {
-        Family::V4 => write_v4(ip, protocol, flow),
+        Family::V4 => write_v4(ip, protocol, flow, transport_len),
         Family::V6 => write_v6(ip, protocol, flow, transport_len),
     }
     transport[..2].copy_from_slice(&flow.src_port.to_be_bytes());
@@ -109,12 +122,12 @@ pub(super) fn build(family: Family, protocol: Protocol, flow: &Flow, sequence: u
     };
     let checksum_at = protocol.checksum_at();
     transport[checksum_at..checksum_at + 2].copy_from_slice(&sum.to_be_bytes());
-    packet
 }
 
-fn write_v4(ip: &mut [u8], protocol: Protocol, flow: &Flow) {
+fn write_v4(ip: &mut [u8], protocol: Protocol, flow: &Flow, payload_len: usize) {
+    let total_len = ip.len() + payload_len;
     ip[0] = 0x45;
-    ip[2..4].copy_from_slice(&(LEN as u16).to_be_bytes());
+    ip[2..4].copy_from_slice(&(total_len as u16).to_be_bytes());
     ip[8] = TTL;
     ip[9] = protocol.number();
     ip[12..16].copy_from_slice(&(flow.src as u32).to_be_bytes());

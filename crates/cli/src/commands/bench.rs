@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::{Args, Subcommand};
 
-use crate::bench::{self, DemuxArgs, FibArgs, GrowArgs, RouteArgs};
+use crate::bench::{self, DemuxArgs, FibArgs, GrowArgs, RouteArgs, UdpArgs};
 
 /// Measure the path in memory, on this machine.
 ///
@@ -28,15 +28,19 @@ enum Bench {
     Demux(DemuxArgs),
     Fib(FibArgs),
     Grow(GrowArgs),
+    Udp(UdpArgs),
 }
 
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     match &args.bench {
         Bench::Route(route) if args.kernel => bench::kernel_route(route),
         Bench::Route(args) => bench::route(args),
-        Bench::Demux(_) if args.kernel => bail!("only `bench route` can ask the kernel"),
+        Bench::Demux(_) | Bench::Udp(_) if args.kernel => {
+            bail!("only `bench route` can ask the kernel")
+        }
         Bench::Demux(args) => bench::demux(args),
         Bench::Fib(args) => bench::fib(args),
         Bench::Grow(args) => bench::grow(args),
+        Bench::Udp(args) => bench::udp(args),
     }
 }

@@ -17,8 +17,8 @@ use crate::config::Config;
 use crate::daemon::{self, Daemon, Knob};
 use crate::datagrams::pktgen;
 use crate::datagrams::{
-    Background, Family, Flood, FloodRow, Host, Limits, PAYLOAD, PORT, Place, ReceiveCall, Receiver,
-    Rig, SendCall, Table,
+    BATCH, Background, Family, Flood, FloodRow, Host, Limits, PAYLOAD, PORT, Place, ReceiveCall,
+    Receiver, Rig, SendCall, Table, Test,
 };
 
 /// Datagrams that the sink of this process takes between two looks whether it is to end, and how long
@@ -27,6 +27,7 @@ const GULP: Limits = Limits {
     count: 64,
     silence: Some(Duration::from_millis(100)),
     dontwait: false,
+    batch: 1,
 };
 
 /// Send UDP datagrams as fast as they go, and say how long each took.
@@ -53,9 +54,13 @@ pub(crate) struct FloodArgs {
     #[arg(short = 't', long, help_heading = TESTS)]
     sendto: bool,
 
-    /// Send with sendmsg(2); needs --kernel
-    #[arg(short = 'u', long, requires = "kernel", help_heading = TESTS)]
+    /// Send with sendmsg(2), or send_message
+    #[arg(short = 'u', long, help_heading = TESTS)]
     sendmsg: bool,
+
+    /// Send with sendmmsg(2), or send_batch
+    #[arg(short = 'U', long, help_heading = TESTS)]
+    sendmmsg: bool,
 
     /// Send with write(2); needs --kernel
     #[arg(short = 'T', long, requires = "kernel", help_heading = TESTS)]
@@ -64,6 +69,10 @@ pub(crate) struct FloodArgs {
     /// Datagrams of a test
     #[arg(short, long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     count: u64,
+
+    /// Datagrams that a call of --sendmmsg sends
+    #[arg(short, long, value_name = "N", default_value_t = BATCH, value_parser = clap::value_parser!(u16).range(1..=1_024))]
+    batch: u16,
 
     /// Port to send to
     #[arg(short, long, default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
@@ -116,6 +125,7 @@ impl FloodArgs {
             SendCall::Send => self.send,
             SendCall::Sendto => self.sendto,
             SendCall::Sendmsg => self.sendmsg,
+            SendCall::SendMmsg => self.sendmmsg,
             SendCall::Write => self.write,
         };
         let all = SendCall::ALL.into_iter();
@@ -150,7 +160,7 @@ pub(crate) fn run(args: &FloodArgs) -> anyhow::Result<ExitCode> {
     let family = Family::of(peer.ip());
     let socket = host.bind(SocketAddr::new(family.unspecified(), 0))?;
     let payload = usize::from(args.payload);
-    let flood = Flood::new(socket, peer, payload, args.pktgen_header);
+    let flood = Flood::new(socket, peer, payload, args.pktgen_header, args.batch.into());
     let mut flood = flood.with_context(|| format!("cannot connect to {peer}"))?;
     let place = Place {
         kernel: args.kernel,
@@ -161,7 +171,10 @@ pub(crate) fn run(args: &FloodArgs) -> anyhow::Result<ExitCode> {
         let before = dropped(&host);
         let sent = flood.run(call, args.count);
         let row = FloodRow {
-            test: call.name(),
+            test: Test {
+                name: call.name(),
+                batch: (call == SendCall::SendMmsg).then_some(args.batch),
+            },
             sent: sent.with_context(|| format!("cannot {} to {peer}", call.name()))?,
             dropped: dropped(&host) - before,
         };

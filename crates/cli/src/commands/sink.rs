@@ -17,7 +17,8 @@ use crate::config;
 use crate::daemon::Knob;
 use crate::datagrams::pktgen::{self, Level};
 use crate::datagrams::{
-    End, Family, Host, Limits, PAYLOAD, PORT, Place, ReceiveCall, Receiver, SinkRow, Table,
+    BATCH, End, Family, Host, Limits, PAYLOAD, PORT, Place, ReceiveCall, Receiver, Sharing,
+    SinkRow, Table, Test,
 };
 use source::{Setting, Source};
 
@@ -38,7 +39,11 @@ use source::{Setting, Source};
 #[derive(Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct SinkArgs {
-    /// Receive with recvmsg(2); on Forebay's sockets, with recv_from_to
+    /// Receive with recvmmsg(2), as many as are there; on Forebay's sockets, with recv_batch
+    #[arg(short = 'U', long, help_heading = TESTS)]
+    recvmmsg: bool,
+
+    /// Receive with recvmsg(2); on Forebay's sockets, with recv_vectored
     #[arg(short = 'u', long, help_heading = TESTS)]
     recvmsg: bool,
 
@@ -62,6 +67,10 @@ pub(crate) struct SinkArgs {
     #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
 
+    /// Datagrams that a call of --recvmmsg takes at most
+    #[arg(short, long, value_name = "N", default_value_t = BATCH, value_parser = clap::value_parser!(u16).range(1..=1_024))]
+    batch: u16,
+
     /// Port to receive at, on any address
     #[arg(short = 'l', long, default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
@@ -77,6 +86,15 @@ pub(crate) struct SinkArgs {
     /// Connect the socket to the sender of the first datagram, so that early demux finds it
     #[arg(short = 'C', long)]
     connect: bool,
+
+    /// Share the port with others that say so, too: a flow goes to one of them
+    #[arg(short = 's', long)]
+    reuse_port: bool,
+
+    /// Have a program choose among those that share the port: by the number of the core that
+    /// receives the datagram
+    #[arg(long, requires = "reuse_port")]
+    use_bpf: bool,
 
     /// Ask again and again rather than wait
     #[arg(short, long)]
@@ -143,6 +161,7 @@ impl SinkArgs {
 
     fn calls(&self) -> Vec<ReceiveCall> {
         let is_named = |call: &ReceiveCall| match call {
+            ReceiveCall::RecvMmsg => self.recvmmsg,
             ReceiveCall::Recvmsg => self.recvmsg,
             ReceiveCall::Read => self.read,
             ReceiveCall::Recvfrom => self.recvfrom,
@@ -155,6 +174,14 @@ impl SinkArgs {
         }
         all.filter(|call| self.kernel || !call.is_kernels())
             .collect()
+    }
+
+    fn sharing(&self) -> Sharing {
+        match (self.reuse_port, self.use_bpf) {
+            (false, _) => Sharing::No,
+            (true, false) => Sharing::ReusePort,
+            (true, true) => Sharing::ByCore,
+        }
     }
 
     fn payload(&self) -> anyhow::Result<usize> {
@@ -173,12 +200,13 @@ pub(crate) fn run(args: &SinkArgs) -> anyhow::Result<ExitCode> {
     let payload = args.payload()?;
     let Setting { host, sender } = Setting::new(args)?;
     let any = SocketAddr::new(args.family().unspecified(), args.port);
-    let socket = host.bind(any);
+    let socket = host.bind_shared(any, args.sharing());
     let socket = socket.with_context(|| format!("cannot receive at UDP port {}", args.port))?;
     let limits = Limits {
         count: args.count,
         silence: args.silence(),
         dontwait: args.dontwait,
+        batch: args.batch.into(),
     };
     let place = Place {
         kernel: args.kernel,
@@ -249,7 +277,10 @@ impl Sink<'_> {
         if received.amount.packets > 0 {
             self.runs += 1;
             self.table.sink(&SinkRow {
-                test: call.name(),
+                test: Test {
+                    name: call.name(),
+                    batch: (call == ReceiveCall::RecvMmsg).then_some(self.args.batch),
+                },
                 run,
                 received,
                 ip_early_demux: self.host.ip_early_demux(),

@@ -1,4 +1,4 @@
-//! What `forebay sink` and `forebay flood` are made of: datagrams received or sent one by one, on the
+//! What `forebay sink` and `forebay flood` are made of: datagrams received or sent, on the
 //! kernel's sockets or on Forebay's, and a row for each run.
 //!
 //! The tables have the form of those that `udp_sink` and `udp_flood` print, so that rows can be laid
@@ -6,6 +6,7 @@
 
 mod amount;
 mod background;
+mod batch;
 mod receive;
 mod rig;
 mod send;
@@ -19,8 +20,8 @@ pub(crate) use background::Background;
 pub(crate) use receive::{End, Limits, Received, Receiver};
 pub(crate) use rig::Rig;
 pub(crate) use send::{Flood, Sent};
-pub(crate) use socket::{Host, ReceiveCall, SendCall, Socket};
-pub(crate) use table::{FloodRow, Place, SinkRow, Table};
+pub(crate) use socket::{Host, ReceiveCall, SendCall, Sharing, Socket};
+pub(crate) use table::{FloodRow, Place, SinkRow, Table, Test};
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -29,6 +30,9 @@ pub(crate) const PORT: u16 = 6_666;
 
 /// Bytes of a datagram, unless said: with headers and checksum, a frame of 64 bytes on Ethernet.
 pub(crate) const PAYLOAD: u16 = 18;
+
+/// Datagrams of a call that takes several, unless said.
+pub(crate) const BATCH: u16 = 32;
 
 /// IPv4 or IPv6.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

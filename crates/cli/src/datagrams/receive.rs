@@ -5,11 +5,9 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use super::batch::Buffers;
 use super::pktgen::{Check, Findings, Level};
 use super::{Amount, ReceiveCall, Socket};
-
-/// Room for the longest datagram.
-const LONGEST: usize = 65_535;
 
 /// How often somebody who waits for the first datagram looks whether any can still come.
 const LOOK_AROUND: Duration = Duration::from_millis(100);
@@ -23,6 +21,8 @@ pub(crate) struct Limits {
     pub(crate) silence: Option<Duration>,
     /// Ask again and again rather than wait.
     pub(crate) dontwait: bool,
+    /// Datagrams of a call that receives several.
+    pub(crate) batch: usize,
 }
 
 /// A socket that receives.
@@ -30,7 +30,7 @@ pub(crate) struct Receiver {
     socket: Socket,
     limits: Limits,
     check: Option<Level>,
-    buf: Vec<u8>,
+    buffers: Buffers,
 }
 
 /// What came in one run.
@@ -61,7 +61,7 @@ impl Receiver {
             socket,
             limits,
             check,
-            buf: vec![0; LONGEST],
+            buffers: Buffers::new(limits.batch),
         }
     }
 
@@ -75,7 +75,7 @@ impl Receiver {
         self.socket.set_nonblocking(false)?;
         self.socket.set_read_timeout(Some(LOOK_AROUND))?;
         loop {
-            match self.socket.sender(&mut self.buf) {
+            match self.socket.sender(self.buffers.one()) {
                 Ok(sender) => return Ok(Some(sender)),
                 Err(error) if is_silence(&error) && is_over()? => return Ok(None),
                 Err(error) if is_silence(&error) || error.kind() == ErrorKind::Interrupted => {}
@@ -95,25 +95,29 @@ impl Receiver {
             count,
             silence,
             dontwait,
+            batch,
         } = self.limits;
         self.socket.set_read_timeout(silence)?;
         self.socket.set_nonblocking(dontwait)?;
         let mut check = self.check.map(Check::new);
+        let mut places = self.buffers.places(&self.socket, call);
         let (mut amount, mut empty) = (Amount::default(), 0);
         let mut empty_since = None;
         let start = Instant::now();
-        let (end, at) = loop {
+        let (end, at) = 'run: loop {
             if amount.packets == count {
                 break (End::Complete, Instant::now());
             }
-            match self.socket.receive(call, &mut self.buf) {
-                Ok(len) => {
-                    amount.packets += 1;
-                    amount.bytes += len as u64;
+            let left = usize::try_from(count - amount.packets).unwrap_or(usize::MAX);
+            match places.receive(&self.socket, left.min(batch)) {
+                Ok(received) => {
                     empty_since = None;
-                    let datagram = self.buf.get(..len).unwrap_or_default();
-                    if check.as_mut().is_some_and(|check| !check.look(datagram)) {
-                        break (End::Fault, Instant::now());
+                    for datagram in (0..received).map(|nth| places.datagram(nth)) {
+                        amount.packets += 1;
+                        amount.bytes += datagram.len() as u64;
+                        if check.as_mut().is_some_and(|check| !check.look(datagram)) {
+                            break 'run (End::Fault, Instant::now());
+                        }
                     }
                 }
                 Err(error) if is_silence(&error) && dontwait => {
@@ -167,6 +171,7 @@ mod tests {
         count: 10,
         silence: Some(Duration::from_millis(300)),
         dontwait: false,
+        batch: 4,
     };
 
     /// Hosts whose loopbacks work.
@@ -182,7 +187,7 @@ mod tests {
         // Linux takes a port that nobody has named away when a socket is disconnected.
         let addr = local_addr(&host.bind(any).unwrap());
         let socket = host.bind(addr).unwrap();
-        let flood = Flood::new(host.bind(any).unwrap(), addr, 18, true);
+        let flood = Flood::new(host.bind(any).unwrap(), addr, 18, true, 4);
         (Receiver::new(socket, limits, check), flood.unwrap())
     }
 

@@ -17,7 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub(crate) struct Flood {
     socket: Socket,
     peer: SocketAddr,
-    payload: Vec<u8>,
+    /// A datagram, or as many as a call sends that sends several.
+    datagrams: Vec<Vec<u8>>,
     /// Of the next datagram, if they are numbered.
     sequence: Option<u32>,
 }
@@ -33,18 +34,20 @@ pub(crate) struct Sent {
 }
 
 impl Flood {
-    /// Datagrams have `payload` bytes; with `header`, those are pktgen's headers.
+    /// Datagrams have `payload` bytes; with `header`, those are pktgen's headers. A call that sends
+    /// several sends `batch`.
     pub(crate) fn new(
         socket: Socket,
         peer: SocketAddr,
         payload: usize,
         header: bool,
+        batch: usize,
     ) -> io::Result<Self> {
         socket.connect(peer)?;
         Ok(Self {
             socket,
             peer,
-            payload: vec![0; payload],
+            datagrams: vec![vec![0; payload]; batch.max(1)],
             sequence: header.then_some(0),
         })
     }
@@ -55,14 +58,13 @@ impl Flood {
         let mut full_since = None;
         let start = Instant::now();
         while sent.amount.packets < count {
-            if let Some(sequence) = self.sequence {
-                pktgen::fill(&mut self.payload, sequence, SystemTime::now());
-            }
-            match self.socket.send(call, &self.payload, self.peer) {
-                Ok(()) => {
-                    sent.amount.packets += 1;
+            match self.call(call, count - sent.amount.packets) {
+                Ok(datagrams) => {
+                    sent.amount.packets += u64::from(datagrams);
                     full_since = None;
-                    self.sequence = self.sequence.map(|sequence| sequence.wrapping_add(1));
+                    self.sequence = self
+                        .sequence
+                        .map(|sequence| sequence.wrapping_add(datagrams));
                 }
                 // Told instead of sending; the next one goes out.
                 Err(error) if error.kind() == ErrorKind::ConnectionRefused => sent.refused += 1,
@@ -77,8 +79,32 @@ impl Flood {
             }
         }
         sent.amount.elapsed = start.elapsed();
-        sent.amount.bytes = sent.amount.packets * self.payload.len() as u64;
+        let payload = self.datagrams.first().map_or(0, Vec::len);
+        sent.amount.bytes = sent.amount.packets * payload as u64;
         Ok(sent)
+    }
+
+    /// Sends at most so many datagrams, and says how many.
+    fn call(&mut self, call: SendCall, wanted: u64) -> io::Result<u32> {
+        let batch = match call {
+            SendCall::SendMmsg => usize::try_from(wanted).unwrap_or(usize::MAX),
+            _ => 1,
+        };
+        let batch = batch.min(self.datagrams.len());
+        let datagrams = self.datagrams.get_mut(..batch).unwrap_or_default();
+        if let Some(first) = self.sequence {
+            for (datagram, nth) in datagrams.iter_mut().zip(0..) {
+                pktgen::fill(datagram, first.wrapping_add(nth), SystemTime::now());
+            }
+        }
+        match (call, &*datagrams) {
+            (SendCall::SendMmsg, several) => {
+                let sent = self.socket.send_many(several)?;
+                Ok(u32::try_from(sent).unwrap_or(u32::MAX))
+            }
+            (_, [one, ..]) => self.socket.send(call, one, self.peer).map(|()| 1),
+            (_, []) => Ok(0),
+        }
     }
 }
 

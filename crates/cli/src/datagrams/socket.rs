@@ -5,8 +5,13 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{self, SocketAddr};
 use std::time::Duration;
 
-use forebay::Stack;
-use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags};
+use forebay::filter::{Instruction, code};
+use forebay::{Message, Stack, UdpOptions, kernel_udp};
+use rustix::net::sockopt;
+use rustix::net::{
+    AddressFamily, MMsgHdr, RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags,
+    SocketFlags, SocketType,
+};
 
 /// Whose sockets they are.
 #[derive(Clone)]
@@ -15,12 +20,35 @@ pub(crate) enum Host {
     Forebay(Stack),
 }
 
+/// Whether a socket shares its port with others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    No,
+    /// With those that say so, too (`SO_REUSEPORT`): a flow goes to one of them.
+    ReusePort,
+    /// A program picks by the number of the core that receives (`SO_ATTACH_REUSEPORT_CBPF`).
+    ByCore,
+}
+
 impl Host {
+    /// A socket that has its port for itself.
     pub(crate) fn bind(&self, addr: SocketAddr) -> io::Result<Socket> {
-        Ok(match self {
-            Self::Kernel => Socket::Kernel(net::UdpSocket::bind(addr)?),
-            Self::Forebay(stack) => Socket::Forebay(forebay::UdpSocket::bind(stack, addr)?),
-        })
+        self.bind_shared(addr, Sharing::No)
+    }
+
+    pub(crate) fn bind_shared(&self, addr: SocketAddr, sharing: Sharing) -> io::Result<Socket> {
+        let is_shared = sharing != Sharing::No;
+        let socket = match self {
+            Self::Kernel => Socket::Kernel(bind_kernels(addr, is_shared)?),
+            Self::Forebay(stack) => {
+                let options = UdpOptions::new().reuse_port(is_shared);
+                Socket::Forebay(options.bind(stack, addr)?)
+            }
+        };
+        if sharing == Sharing::ByCore {
+            socket.pick_member_by_core()?;
+        }
+        Ok(socket)
     }
 
     /// What `net.ipv4.ip_early_demux` is; 0 where nobody tells.
@@ -35,6 +63,18 @@ impl Host {
     }
 }
 
+fn bind_kernels(addr: SocketAddr, reuse_port: bool) -> io::Result<net::UdpSocket> {
+    let family = match addr {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
+    sockopt::set_socket_reuseport(&socket, reuse_port)?;
+    rustix::net::bind(&socket, &addr)?;
+    Ok(socket.into())
+}
+
 /// A UDP socket.
 pub(crate) enum Socket {
     Kernel(net::UdpSocket),
@@ -44,6 +84,8 @@ pub(crate) enum Socket {
 /// A way to receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReceiveCall {
+    /// Several datagrams a call.
+    RecvMmsg,
     Recvmsg,
     Read,
     Recvfrom,
@@ -52,10 +94,17 @@ pub(crate) enum ReceiveCall {
 
 impl ReceiveCall {
     /// In the order in which they are tried.
-    pub(crate) const ALL: [Self; 4] = [Self::Recvmsg, Self::Read, Self::Recvfrom, Self::Recv];
+    pub(crate) const ALL: [Self; 5] = [
+        Self::RecvMmsg,
+        Self::Recvmsg,
+        Self::Read,
+        Self::Recvfrom,
+        Self::Recv,
+    ];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
+            Self::RecvMmsg => "recvMmsg",
             Self::Recvmsg => "recvmsg",
             Self::Read => "read",
             Self::Recvfrom => "recvfrom",
@@ -75,36 +124,45 @@ pub(crate) enum SendCall {
     Send,
     Sendto,
     Sendmsg,
+    /// Several datagrams a call.
+    SendMmsg,
     Write,
 }
 
 impl SendCall {
     /// In the order in which they are tried.
-    pub(crate) const ALL: [Self; 4] = [Self::Send, Self::Sendto, Self::Sendmsg, Self::Write];
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Send,
+        Self::Sendto,
+        Self::Sendmsg,
+        Self::SendMmsg,
+        Self::Write,
+    ];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Send => "send",
             Self::Sendto => "sendto",
             Self::Sendmsg => "sendmsg",
+            Self::SendMmsg => "sendMmsg",
             Self::Write => "write",
         }
     }
 
     /// Whether only the kernel has it.
     pub(crate) fn is_kernels(self) -> bool {
-        matches!(self, Self::Sendmsg | Self::Write)
+        self == Self::Write
     }
 }
 
 impl Socket {
     /// Receives a datagram and says how long it was.
     ///
-    /// Forebay's `recvmsg` is what `recvmsg` with `IP_PKTINFO` is elsewhere: the datagram, its sender,
-    /// and the address that it was sent to. It has no `read`: that is `recv`.
+    /// Forebay's `recvmsg` is what `recvmsg` with all control messages is elsewhere. It has no
+    /// `read`: that is `recv`. A batch of one is a message.
     pub(super) fn receive(&self, call: ReceiveCall, buf: &mut [u8]) -> io::Result<usize> {
         match (self, call) {
-            (Self::Kernel(socket), ReceiveCall::Recvmsg) => {
+            (Self::Kernel(socket), ReceiveCall::RecvMmsg | ReceiveCall::Recvmsg) => {
                 let mut control = RecvAncillaryBuffer::default();
                 let mut pieces = [IoSliceMut::new(buf)];
                 let flags = RecvFlags::empty();
@@ -113,7 +171,10 @@ impl Socket {
             (Self::Kernel(socket), ReceiveCall::Read) => Ok(rustix::io::read(socket, buf)?),
             (Self::Kernel(socket), ReceiveCall::Recvfrom) => Ok(socket.recv_from(buf)?.0),
             (Self::Kernel(socket), ReceiveCall::Recv) => socket.recv(buf),
-            (Self::Forebay(socket), ReceiveCall::Recvmsg) => Ok(socket.recv_from_to(buf)?.0),
+            (Self::Forebay(socket), ReceiveCall::RecvMmsg | ReceiveCall::Recvmsg) => {
+                let received = socket.recv_vectored(&mut [IoSliceMut::new(buf)])?;
+                Ok(received.len)
+            }
             (Self::Forebay(socket), ReceiveCall::Recvfrom) => Ok(socket.recv_from(buf)?.0),
             (Self::Forebay(socket), ReceiveCall::Read | ReceiveCall::Recv) => socket.recv(buf),
         }
@@ -129,21 +190,71 @@ impl Socket {
 
     /// Sends a datagram to `peer`, which the socket is connected to.
     ///
-    /// Forebay has neither `sendmsg` nor `write`: they are `send`.
+    /// Forebay has no `write`: that is `send`. A batch of one is a message.
     pub(super) fn send(&self, call: SendCall, buf: &[u8], peer: SocketAddr) -> io::Result<()> {
         match (self, call) {
             (Self::Kernel(socket), SendCall::Send) => socket.send(buf)?,
             (Self::Kernel(socket), SendCall::Sendto) => socket.send_to(buf, peer)?,
-            (Self::Kernel(socket), SendCall::Sendmsg) => {
+            (Self::Kernel(socket), SendCall::Sendmsg | SendCall::SendMmsg) => {
                 let mut control = SendAncillaryBuffer::default();
                 let pieces = [IoSlice::new(buf)];
                 rustix::net::sendmsg(socket, &pieces, &mut control, SendFlags::empty())?
             }
             (Self::Kernel(socket), SendCall::Write) => rustix::io::write(socket, buf)?,
             (Self::Forebay(socket), SendCall::Sendto) => socket.send_to(buf, peer)?,
-            (Self::Forebay(socket), _) => socket.send(buf)?,
+            (Self::Forebay(socket), SendCall::Sendmsg | SendCall::SendMmsg) => socket
+                .send_message(&Message {
+                    payload: &[IoSlice::new(buf)],
+                    ..Message::default()
+                })?,
+            (Self::Forebay(socket), SendCall::Send | SendCall::Write) => socket.send(buf)?,
         };
         Ok(())
+    }
+
+    /// Sends several datagrams to the peer in one call, and says how many were sent.
+    pub(super) fn send_many(&self, datagrams: &[Vec<u8>]) -> io::Result<usize> {
+        let pieces: Vec<_> = datagrams
+            .iter()
+            .map(|bytes| [IoSlice::new(bytes)])
+            .collect();
+        match self {
+            Self::Kernel(socket) => {
+                let mut controls: Vec<_> = pieces
+                    .iter()
+                    .map(|_| SendAncillaryBuffer::default())
+                    .collect();
+                let messages = pieces.iter().zip(&mut controls);
+                let mut messages: Vec<_> = messages
+                    .map(|(piece, control)| MMsgHdr::new(piece, control))
+                    .collect();
+                Ok(rustix::net::sendmmsg(
+                    socket,
+                    &mut messages,
+                    SendFlags::empty(),
+                )?)
+            }
+            Self::Forebay(socket) => {
+                let messages = pieces.iter().map(|piece| Message {
+                    payload: piece,
+                    ..Message::default()
+                });
+                socket.send_batch(&messages.collect::<Vec<_>>())
+            }
+        }
+    }
+
+    fn pick_member_by_core(&self) -> io::Result<()> {
+        match self {
+            Self::Kernel(socket) => kernel_udp::pick_member_by_cpu(socket),
+            Self::Forebay(socket) => socket.attach_reuse_port_program(&[
+                Instruction::stmt(
+                    code::LD | code::W | code::ABS,
+                    code::AD_OFF.wrapping_add(code::AD_CPU),
+                ),
+                Instruction::stmt(code::RET | code::A, 0),
+            ]),
+        }
     }
 
     pub(crate) fn connect(&self, peer: SocketAddr) -> io::Result<()> {

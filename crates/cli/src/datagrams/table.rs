@@ -1,6 +1,6 @@
 //! The tables, in the form of those of `udp_sink` and `udp_flood`, or a JSON object a row.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::io::{self, Write};
 
 use serde::Serialize;
@@ -18,10 +18,20 @@ pub(crate) struct Place {
     pub(crate) family: u8,
 }
 
+/// A way to receive or to send.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Test {
+    #[serde(rename = "test")]
+    pub(crate) name: &'static str,
+    /// Datagrams that a call may take, if several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) batch: Option<u16>,
+}
+
 /// A run of the sink.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SinkRow {
-    pub(crate) test: &'static str,
+    pub(crate) test: Test,
     pub(crate) run: u32,
     pub(crate) received: Received,
     pub(crate) ip_early_demux: u32,
@@ -31,7 +41,7 @@ pub(crate) struct SinkRow {
 /// A run of the flood.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FloodRow {
-    pub(crate) test: &'static str,
+    pub(crate) test: Test,
     pub(crate) sent: Sent,
     /// Packets that the stack dropped because the device's queue was full.
     pub(crate) dropped: u64,
@@ -78,10 +88,7 @@ impl<W: Write> Table<W> {
             ("lost", pktgen.map_or(0, |findings| findings.lost)),
         ]);
         let out = &mut self.out;
-        writeln!(
-            out,
-            "{test:<10}\trun: {run:2}\t{packets:8}\t{figures}\t{flags}"
-        )?;
+        writeln!(out, "{test}\trun: {run:2}\t{packets:8}\t{figures}\t{flags}")?;
         if let Some(findings) = pktgen {
             writeln!(out, "{}", verdict(findings))?;
         }
@@ -101,7 +108,7 @@ impl<W: Write> Table<W> {
             ("refused", sent.refused),
             ("dropped", row.dropped),
         ]);
-        writeln!(self.out, "{test:<10}\t{packets:8}\t{figures}\t{flags}")?;
+        writeln!(self.out, "{test}\t{packets:8}\t{figures}\t{flags}")?;
         self.out.flush()
     }
 
@@ -156,7 +163,7 @@ impl<W: Write> Table<W> {
         }
     }
 
-    fn figures_object(&self, bench: &'static str, test: &'static str, amount: &Amount) -> Figures {
+    fn figures_object(&self, bench: &'static str, test: Test, amount: &Amount) -> Figures {
         Figures {
             bench,
             test,
@@ -197,7 +204,8 @@ struct FloodObject {
 #[derive(Serialize)]
 struct Figures {
     bench: &'static str,
-    test: &'static str,
+    #[serde(flatten)]
+    test: Test,
     #[serde(flatten)]
     place: Place,
     count: u64,
@@ -206,6 +214,16 @@ struct Figures {
     /// `null` where the processor has no time-stamp counter.
     cycles: Option<u64>,
     payload: u64,
+}
+
+/// The name as wide as the column, and what there are of it in a call.
+impl fmt::Display for Test {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, batch } = self;
+        let batch = batch.map_or_else(String::new, |batch| format!("/{batch}"));
+        let rest = 10 - name.len().min(10);
+        write!(f, "{name}{batch}{:rest$}", "")
+    }
 }
 
 /// What is not zero, as ` demux:1 c:1`.
@@ -248,6 +266,10 @@ mod tests {
         elapsed: Duration::from_nanos(67_936_200),
     };
 
+    fn test(name: &'static str, batch: Option<u16>) -> Test {
+        Test { name, batch }
+    }
+
     fn received(amount: Amount) -> Received {
         Received {
             amount,
@@ -259,7 +281,7 @@ mod tests {
 
     fn sink_row(received: Received) -> SinkRow {
         SinkRow {
-            test: "recvfrom",
+            test: test("recvfrom", None),
             run: 0,
             received,
             ip_early_demux: 1,
@@ -285,11 +307,15 @@ mod tests {
     #[test]
     fn the_sinks_rows_are_those_of_udp_sink() {
         let plain = SinkRow {
-            test: "recv",
+            test: test("recv", None),
             run: 12,
             ip_early_demux: 0,
             connect: false,
             ..sink_row(received(AMOUNT))
+        };
+        let batch = SinkRow {
+            test: test("recvMmsg", Some(32)),
+            ..plain
         };
         let checked = sink_row(Received {
             empty: 3_921,
@@ -304,12 +330,14 @@ mod tests {
         let text = printed(false, |table| {
             table.sink(&sink_row(received(AMOUNT)))?;
             table.sink(&plain)?;
+            table.sink(&batch)?;
             table.sink(&checked)
         });
         let expected = [
             "          \trun      count   \tns/pkt\tpps\t\tcycles\tpayload",
             "recvfrom  \trun:  0\t   20000\t3396.81\t294393.86\t8492\t18\t demux:1 c:1",
             "recv      \trun: 12\t   20000\t3396.81\t294393.86\t8492\t18\t",
+            "recvMmsg/32  \trun: 12\t   20000\t3396.81\t294393.86\t8492\t18\t",
             "recvfrom  \trun:  0\t   20000\t3396.81\t294393.86\t8492\t18\t demux:1 c:1 emptyq:3921 lost:4",
             "- Failed pktgen checks OoO 1 wrong magic 2 bad repeat 3",
             "",
@@ -320,7 +348,7 @@ mod tests {
     #[test]
     fn the_floods_rows_are_those_of_udp_flood() {
         let row = |sent: Sent, dropped| FloodRow {
-            test: "sendto",
+            test: test("sendto", None),
             sent,
             dropped,
         };
@@ -352,7 +380,7 @@ mod tests {
             table.sink(&sink_row(received(AMOUNT)))?;
             table.cycles_per_ns = None;
             table.flood(&FloodRow {
-                test: "send",
+                test: test("send", None),
                 sent: Sent::default(),
                 dropped: 0,
             })

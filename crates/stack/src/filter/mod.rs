@@ -2,7 +2,7 @@
 //!
 //! A program comes as [`Instruction`]s, the kernel's `struct sock_filter`, or as text, the way
 //! `tcpdump -ddd` prints it ([`parse`]). It is verified once, when it is attached: what a
-//! [`Program`] holds ends, and can't fault, whatever packet it is run on.
+//! `Program` holds ends, and can't fault, whatever packet it is run on.
 //!
 //! Jumps only go forward, so a program takes at most as many steps as it has instructions. What is
 //! refused, and what a program does, is what Linux refuses and does; its documentation of socket

@@ -55,6 +55,7 @@ pub(crate) fn hop_by_hop(cx: &Context<'_>, packet: &mut Packet) -> Result<(), Re
 /// where RFC 8200 and RFC 4443 ask for it.
 pub(crate) fn walk(cx: &mut Context<'_>, mut packet: Packet) -> Option<Packet> {
     let mut at = Position::first(&packet);
+    let mut was_fragment = false;
     loop {
         let next = match at.kind {
             // Validation has looked into it.
@@ -69,6 +70,13 @@ pub(crate) fn walk(cx: &mut Context<'_>, mut packet: Packet) -> Option<Packet> {
                 options(&mut packet, at, max, Place::Destination)
             }
             protocol::ROUTING => routing(&mut packet, at),
+            // A fragment of a fragment: no source makes one (RFC 8200 section 4.5), and Linux takes
+            // none.
+            protocol::FRAGMENT if was_fragment => Err(problem(
+                DropReason::Ipv6ExtHdr,
+                PARAM_HEADER_FIELD,
+                at.offset,
+            )),
             protocol::FRAGMENT => match fragment(&mut packet, at) {
                 Ok(Fragmented::Atomic(next)) => {
                     cx.core.count(V6::MIB.reasm_reqds);
@@ -91,6 +99,7 @@ pub(crate) fn walk(cx: &mut Context<'_>, mut packet: Packet) -> Option<Packet> {
             }
             _ => return Some(arrive(packet, at)),
         };
+        was_fragment |= at.kind == protocol::FRAGMENT;
         match next {
             Ok(next) => at = next,
             Err(refusal) => {

@@ -100,6 +100,10 @@ pub(crate) fn query_of<F: Family>(packet: &Packet) -> Query<F::Addr> {
 }
 
 fn group<F: Family>(cx: &Context<'_>, device: &InDevice<'_>, packet: &Packet) -> Verdict {
+    if F::VERSION == IpVersion::V6 {
+        // Linux's `ip6_mc_input` counts what comes, IPv4 what has somewhere to go.
+        count_group::<F>(cx, packet);
+    }
     let group: IpAddr = F::dst(packet).into();
     let is_router = F::in_conf(device).forwards;
     // Those who ask about a group are not the sources that anybody has asked for.
@@ -116,20 +120,31 @@ fn group<F: Family>(cx: &Context<'_>, device: &InDevice<'_>, packet: &Packet) ->
     }
     let src_is_unspecified = F::src(packet) == F::UNSPECIFIED;
     match validate_source::<F>(cx, device, packet) {
-        Err(reason) if !src_is_unspecified => Verdict::Drop(reason),
-        _ => Verdict::Deliver,
+        Err(reason) if !src_is_unspecified => return Verdict::Drop(reason),
+        _ => {}
     }
+    if F::VERSION == IpVersion::V4 {
+        count_group::<F>(cx, packet);
+    }
+    Verdict::Deliver
+}
+
+fn count_group<F: Family>(cx: &Context<'_>, packet: &Packet) {
+    cx.core.count(F::MIB.in_mcast_pkts);
+    cx.core
+        .add(F::MIB.in_mcast_octets, packet.total_len() as u64);
 }
 
 fn broadcast<F: Family>(cx: &Context<'_>, device: &InDevice<'_>, packet: &Packet) -> Verdict {
+    let src_is_unspecified = F::src(packet) == F::UNSPECIFIED;
+    match validate_source::<F>(cx, device, packet) {
+        Err(reason) if !src_is_unspecified => return Verdict::Drop(reason),
+        _ => {}
+    }
     cx.core.count(Counter::IpExtInBcastPkts);
     cx.core
         .add(Counter::IpExtInBcastOctets, packet.total_len() as u64);
-    let src_is_unspecified = F::src(packet) == F::UNSPECIFIED;
-    match validate_source::<F>(cx, device, packet) {
-        Err(reason) if !src_is_unspecified => Verdict::Drop(reason),
-        _ => Verdict::Deliver,
-    }
+    Verdict::Deliver
 }
 
 #[inline(always)]

@@ -20,7 +20,8 @@ pub(crate) fn check_martians_v4(
     dst: Ipv4Addr,
     destination: Destination,
 ) -> Result<(), DropReason> {
-    // Neither is in 0.0.0.0/8, 127.0.0.0/8, or beyond the unicast addresses.
+    // Neither is in 0.0.0.0/8, of which one address is special, in 127.0.0.0/8, or beyond the unicast
+    // addresses.
     let (src0, dst0) = (src.octets()[0], dst.octets()[0]);
     let highest = src0.wrapping_sub(1).max(dst0.wrapping_sub(1));
     if highest < 223 && src0 != 127 && dst0 != 127 {
@@ -29,7 +30,7 @@ pub(crate) fn check_martians_v4(
     check_special(device, src, dst, destination)
 }
 
-/// The first octet is special: 0, 127, or a group's and above.
+/// The first octet is 0, 127, or a group's or above.
 #[inline(never)]
 fn check_special(
     device: &InDevice<'_>,
@@ -37,7 +38,6 @@ fn check_special(
     dst: Ipv4Addr,
     destination: Destination,
 ) -> Result<(), DropReason> {
-    let is_zeronet = |addr: Ipv4Addr| addr.octets()[0] == 0;
     if src.is_multicast() || src.is_broadcast() {
         return Err(DropReason::IpInvalidSource);
     }
@@ -49,16 +49,16 @@ fn check_special(
         return match () {
             () if src.is_loopback() => Err(DropReason::IpLocalnet),
             // Groups of the link only (224.0.0.0/24): IGMP of a host that has no address yet.
-            () if is_zeronet(src) && dst.octets()[..3] != [224, 0, 0] => {
+            () if src.is_unspecified() && dst.octets()[..3] != [224, 0, 0] => {
                 Err(DropReason::IpInvalidSource)
             }
             () => Ok(()),
         };
     }
-    if is_zeronet(src) {
+    if src.is_unspecified() {
         return Err(DropReason::IpInvalidSource);
     }
-    if is_zeronet(dst) {
+    if dst.is_unspecified() {
         return Err(DropReason::IpInvalidDest);
     }
     if (src.is_loopback() || dst.is_loopback()) && !device.routes_localnet {

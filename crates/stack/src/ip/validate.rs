@@ -58,8 +58,10 @@ fn validate_v4(
 ) -> Result<(), Refusal> {
     const BAD_HEADER: Refusal = Refusal::silent(DropReason::IpInHdr);
 
-    cx.core.count(Counter::IpInReceives);
     let len = packet.total_len();
+    cx.core.count(Counter::IpInReceives);
+    // Whatever comes is counted, also what is wrong with it (RFC 4293, ipSystemStatsInOctets).
+    cx.core.add(Counter::IpExtInOctets, len as u64);
     let data = packet.data();
     let (ip, _) = Ipv4Header::ref_from_prefix(data).map_err(|_| BAD_HEADER)?;
     let (header_len, total_len) = (ip.header_len(), usize::from(ip.total_len.get()));
@@ -86,7 +88,6 @@ fn validate_v4(
     if total_len < len {
         packet.truncate(total_len);
     }
-    cx.core.add(Counter::IpExtInOctets, total_len as u64);
 
     packet.is_fragment = is_fragment;
     if header_len > Ipv4Header::LEN {
@@ -96,8 +97,6 @@ fn validate_v4(
     packet.protocol = protocol;
     packet.l4_offset = u16::try_from(header_len).unwrap_or(u16::MAX);
     packet.destination = if dst.is_multicast() {
-        cx.core.count(Counter::IpExtInMcastPkts);
-        cx.core.add(Counter::IpExtInMcastOctets, total_len as u64);
         Destination::Multicast
     } else if dst.is_broadcast() {
         Destination::LimitedBroadcast
@@ -107,7 +106,7 @@ fn validate_v4(
     if !packet.from_host {
         check_martians_v4(device, src, dst, packet.destination).map_err(Refusal::silent)?;
     }
-    if packet.destination == Destination::Transit {
+    if packet.destination == Destination::Transit && !packet.from_host {
         sorted.transit4.push(lane, dst);
     } else {
         parse_ports(packet);
@@ -124,11 +123,12 @@ fn validate_v6(
     lane: usize,
     packet: &mut Packet,
 ) -> Result<(), Refusal> {
+    let len = packet.total_len();
     cx.core.count(Counter::Ip6InReceives);
+    cx.core.add(Counter::Ip6InOctets, len as u64);
     if !device.carries_v6 {
         return Err(Refusal::silent(DropReason::Ipv6Disabled));
     }
-    let len = packet.total_len();
     let Ok((ip, _)) = Ipv6Header::ref_from_prefix(packet.data()) else {
         return Err(Refusal::silent(DropReason::IpInHdr));
     };
@@ -139,7 +139,7 @@ fn validate_v6(
     let total_len = Ipv6Header::LEN + usize::from(ip.payload_len.get());
 
     // RFC 4291 sections 2.5.3 and 2.7: loopback addresses and interface-local groups stay inside,
-    // groups send nothing; IPv4-mapped addresses never are on a wire (RFC 4942 section 2.2).
+    // groups send nothing; nobody on a wire has an IPv4-mapped one (RFC 4942 section 2.2).
     let is_inside = device.interface.index == LOOPBACK;
     if !is_inside && (src == LOOPBACK_V6 || dst == LOOPBACK_V6) {
         return Err(Refusal::silent(DropReason::IpLocalnet));
@@ -156,19 +156,13 @@ fn validate_v6(
     if total_len > len {
         return Err(Refusal::silent(DropReason::PktTooSmall));
     }
-    let octets = if total_len < len && !is_jumbo {
+    if total_len < len && !is_jumbo {
         packet.truncate(total_len);
-        total_len
-    } else {
-        len
-    };
-    cx.core.add(Counter::Ip6InOctets, octets as u64);
+    }
 
     packet.protocol = next_header;
     packet.l4_offset = Ipv6Header::LEN as u16;
     packet.destination = if is_group_v6(dst) {
-        cx.core.count(Counter::Ip6InMcastPkts);
-        cx.core.add(Counter::Ip6InMcastOctets, octets as u64);
         Destination::Multicast
     } else {
         own_or_transit::<V6>(cx, Ipv6Addr::from_bits(dst))
@@ -177,7 +171,7 @@ fn validate_v6(
         // Every node on the way looks at these (RFC 8200 section 4.3).
         ext_headers::hop_by_hop(cx, packet)?;
     }
-    if packet.destination == Destination::Transit {
+    if packet.destination == Destination::Transit && !packet.from_host {
         sorted.transit6.push(lane, Ipv6Addr::from_bits(dst));
     } else {
         parse_ports(packet);

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! A socket joins a group on one interface, with sources that it wants or does not want. The
-//! interface wants what any of its sockets does ([`members`]), and tells routers by IGMPv3
+//! interface wants what any of its sockets does (`members`), and tells routers by IGMPv3
 //! (RFC 3376) and MLDv2 (RFC 3810), or the way their older versions did, as long as a router asks in
-//! that way. The two protocols are one [`host`] here, for they differ in how they are written down.
+//! that way. The two protocols are one `host` here, for they differ in how they are written down.
 //!
 //! Reports are sent by [`Stack::poll`](crate::Stack::poll); who changes something only wakes it.
 

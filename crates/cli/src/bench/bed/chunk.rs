@@ -228,7 +228,7 @@ impl Bed {
     }
 
     /// Which drops were counted.
-    fn drops(&self) -> String {
+    pub(super) fn drops(&self) -> String {
         let counters = self.stack.counters();
         let drops = counters.drops().filter(|(_, packets)| *packets > 0);
         let list: Vec<String> = drops
@@ -241,7 +241,7 @@ impl Bed {
     }
 }
 
-fn per_packet(from: u64, to: u64) -> f64 {
+pub(super) fn per_packet(from: u64, to: u64) -> f64 {
     to.wrapping_sub(from) as f64 / CHUNK as f64
 }
 

@@ -126,7 +126,7 @@ fn flood(rig: &Rig, args: &SinkArgs, payload: usize) -> io::Result<Background> {
     let from = SocketAddr::new(family.unspecified(), 0);
     let to = SocketAddr::new(Rig::sink_addr(family), args.port);
     let socket = Host::Forebay(rig.flood().clone()).bind(from)?;
-    let mut flood = Flood::new(socket, to, payload, args.check_pktgen.is_some())?;
+    let mut flood = Flood::new(socket, to, payload, args.check_pktgen.is_some(), 1)?;
     let queue = rig.flood_queue();
     Background::start("forebay-flood", move || {
         // Packets that a full queue drops would take time from those who work on the others.

@@ -224,6 +224,19 @@ fn fragment_of(offset: u16, more: bool, next: u8, data: &[u8]) -> Vec<u8> {
 }
 
 #[test]
+fn a_fragment_of_a_fragment_is_refused() {
+    let told = Told(0, 48, DropReason::Ipv6ExtHdr);
+    let inner = |offset| fragment_of(offset, offset == 0, UDP, &[0; 8]);
+    // Both atomic, and a real one inside.
+    for inner in [fragment_of(0, false, UDP, &[0; 8]), inner(0), inner(8)] {
+        assert_eq!(
+            end(FRAGMENT, &fragment_of(0, false, FRAGMENT, &inner)),
+            told
+        );
+    }
+}
+
+#[test]
 fn fragments_that_can_not_be_are_answered() {
     let told = |code, pointer| Told(code, pointer, DropReason::FragInvalid);
     let one = |offset, more, len| end(FRAGMENT, &fragment_of(offset, more, UDP, &pattern(len)));

@@ -1,0 +1,136 @@
+//! The application of a bench: it reads what its sockets received, and looks at each datagram.
+
+use anyhow::{bail, ensure};
+use forebay::core::Stack;
+use forebay::core::socket::SocketId;
+use forebay::core::udp::RecvSlot;
+
+use super::chunk::BATCH;
+use super::receive::PAYLOAD;
+use crate::bench::packet;
+
+/// Bytes of one of the application's buffers.
+const ROOM: usize = 64;
+
+/// How an application reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::bench) enum Call {
+    /// A datagram a call.
+    Single,
+    /// As many as there are and as are wanted: recvmmsg(2).
+    Batch,
+}
+
+/// Which sockets to ask for the datagrams of a batch, and what has to come. A poller would tell a
+/// program the first.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    /// A socket, and how many datagrams are for it.
+    turns: Vec<(SocketId, usize)>,
+    /// The datagrams' numbers in the order in which they are read.
+    sequences: Vec<u32>,
+}
+
+impl Plan {
+    /// For datagrams whose numbers go up from `first` on, each for a socket.
+    pub(super) fn new(call: Call, sockets: &[SocketId], first: u32) -> Self {
+        let mut datagrams: Vec<(SocketId, u32)> = sockets.iter().copied().zip(first..).collect();
+        if call == Call::Batch {
+            // Stable: a socket's datagrams stay in order.
+            datagrams.sort_by_key(|(socket, _)| socket.as_u64());
+        }
+        let mut turns: Vec<(SocketId, usize)> = Vec::new();
+        for (socket, _) in &datagrams {
+            match turns.last_mut() {
+                Some((last, count)) if call == Call::Batch && last == socket => *count += 1,
+                _ => turns.push((*socket, 1)),
+            }
+        }
+        Self {
+            turns,
+            sequences: datagrams
+                .into_iter()
+                .map(|(_, sequence)| sequence)
+                .collect(),
+        }
+    }
+}
+
+/// The application's buffers.
+pub(super) struct Buffers([[u8; ROOM]; BATCH]);
+
+impl Buffers {
+    pub(super) fn new() -> Self {
+        Self([[0; ROOM]; BATCH])
+    }
+
+    pub(super) fn reader<'a>(&'a mut self, stack: &'a Stack, call: Call) -> Reader<'a> {
+        Reader {
+            stack,
+            call,
+            slots: self.0.iter_mut().map(|buf| RecvSlot::new(buf)).collect(),
+        }
+    }
+}
+
+/// Reads batch after batch into the same buffers.
+pub(super) struct Reader<'a> {
+    stack: &'a Stack,
+    call: Call,
+    slots: Vec<RecvSlot<'a>>,
+}
+
+impl Reader<'_> {
+    /// Reads what the plan says. Where nothing is there, `wait` may hope for it or fail.
+    #[inline]
+    pub(super) fn read(
+        &mut self,
+        plan: &Plan,
+        mut wait: impl FnMut() -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let mut filled = 0;
+        for (socket, count) in &plan.turns {
+            let end = filled + count;
+            while filled < end {
+                let Some(slots) = self.slots.get_mut(filled..end) else {
+                    bail!("a batch has more datagrams than the application has buffers");
+                };
+                match receive(self.stack, self.call, *socket, slots)? {
+                    0 => wait()?,
+                    received => filled += received,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at what was read.
+    pub(super) fn check(&self, plan: &Plan) -> anyhow::Result<()> {
+        for (slot, sequence) in self.slots.iter().zip(&plan.sequences) {
+            let len = slot.received.map_or(0, |received| received.len);
+            let payload = slot.buf.get(..len).unwrap_or_default();
+            ensure!(
+                len == PAYLOAD && packet::is_payload(payload, *sequence),
+                "something else than datagram {sequence} was received"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Returns how many datagrams came.
+#[inline]
+fn receive(
+    stack: &Stack,
+    call: Call,
+    socket: SocketId,
+    slots: &mut [RecvSlot<'_>],
+) -> anyhow::Result<usize> {
+    match (call, slots) {
+        (Call::Single, [slot, ..]) => {
+            slot.received = stack.udp_recv(socket, slot.buf, false)?;
+            Ok(usize::from(slot.received.is_some()))
+        }
+        (_, slots) => Ok(stack.udp_recv_batch(socket, slots)?),
+    }
+}
