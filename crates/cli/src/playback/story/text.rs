@@ -128,17 +128,14 @@ impl PacketTold {
 
     fn verdict(&self, fate: Fate) -> String {
         let own = fate.reason();
-        let (its, others) =
-            self.story
-                .drops
-                .iter()
-                .fold((String::new(), String::new()), |(its, others), drop| {
-                    let words = in_words(*drop);
-                    match Some(drop.0) == own {
-                        true => (words, others),
-                        false => (its, format!("{others}; and dropped: {words}")),
-                    }
-                });
+        let (mut its, mut others) = (String::new(), String::new());
+        for drop in &self.story.drops {
+            let words = in_words(*drop);
+            match Some(drop.0) == own {
+                true => its = words,
+                false => others.push_str(&format!("; and dropped: {words}")),
+            }
+        }
         let decided = self.story.routed.map(|seen| seen.verdict);
         let word = match fate {
             Fate::NotIp => return String::new(),
