@@ -167,7 +167,146 @@ fn replay_says_what_a_knob_does() {
         assert!(setting["ns"].as_f64().expect("ns") > 0.0);
     }
     assert_eq!(off["early_demux"], serde_json::json!({}));
+    let found = serde_json::json!({ "hit": 1, "stale": 1 });
+    assert_eq!(on["early_demux"], found);
     assert_eq!(on["differing"], serde_json::json!([]));
+}
+
+#[test]
+fn replay_measures_as_many_passes_as_it_is_told() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = capture(dir.path());
+    let file = file.to_str().expect("UTF-8");
+    for passes in [1, 10, 41, 42] {
+        let args = ["replay", file, "--json", "--loop", &passes.to_string()];
+        let told = objects(&run(dir.path(), &args));
+        assert_eq!(told[0]["measured"], 11 * passes);
+    }
+}
+
+/// Writes packets as a capture of raw IP, a millisecond apart.
+fn raw(dir: &Path, packets: &[Vec<u8>]) -> String {
+    let path = dir.join("raw.pcap");
+    let file = File::create(&path).expect("a file");
+    let mut writer =
+        CaptureWriter::new(file, CaptureFormat::Pcap, LinkType::RAW).expect("a capture");
+    for (packet, millisecond) in packets.iter().zip(1..) {
+        writer
+            .write(millisecond * 1_000_000, packet)
+            .expect("a packet");
+    }
+    path.to_str().expect("UTF-8").to_owned()
+}
+
+/// A part of a datagram from the client to port 53 of the server: the first 24 bytes, or the rest.
+fn fragment(id: u8, is_first: bool) -> Vec<u8> {
+    let mut packet = datagram(SERVER, 64);
+    packet[5] = id;
+    if is_first {
+        packet.resize(44, 0);
+        packet[25] = 32;
+        packet[6] = 0x20;
+    } else {
+        packet.truncate(28);
+        packet[7] = 3;
+    }
+    packet[3] = packet.len() as u8;
+    with_checksum(packet)
+}
+
+fn with_checksum(mut packet: Vec<u8>) -> Vec<u8> {
+    packet[10..12].fill(0);
+    let words = packet[..20].chunks(2);
+    let sum: u32 = words
+        .map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]))
+        .sum();
+    let folded = !((sum & 0xffff) + (sum >> 16)) as u16;
+    packet[10..12].copy_from_slice(&folded.to_be_bytes());
+    packet
+}
+
+#[test]
+fn fragments_that_make_room_do_not_decide_about_others() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut packets: Vec<_> = (1..=6).map(|id| fragment(id, true)).collect();
+    packets.push(fragment(6, false));
+    let file = raw(dir.path(), &packets);
+    let limit = "net.ipv4.ipfrag_high_thresh=9000";
+    let local = ["trace", &file, "--local", "192.0.2.53", "--json"];
+    let told = objects(&run(dir.path(), &[&local[..], &["--set", limit]].concat()));
+    let verdicts: Vec<_> = told.iter().map(|told| &told["verdict"]).collect();
+    assert_eq!(
+        verdicts,
+        ["hold", "hold", "hold", "hold", "hold", "hold", "reject"]
+    );
+    assert_eq!(told[4]["drops"]["FragLimit"], 1);
+    assert_eq!(told[6]["reason"], "UdpNoSocket");
+
+    let limit = "net.ipv4.ipfrag_high_thresh=2000";
+    let told = objects(&run(dir.path(), &[&local[..], &["--set", limit]].concat()));
+    assert!(told.iter().all(|told| told["reason"] == "FragLimit"));
+}
+
+#[test]
+fn what_expires_at_the_end_is_summed_up() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let packets: Vec<_> = (1..=10).map(|id| fragment(id, true)).collect();
+    let file = raw(dir.path(), &packets);
+    let text = stdout(&run(dir.path(), &["trace", &file, "--local", "192.0.2.53"]));
+    let end = text.lines().find(|line| line.starts_with("afterwards: "));
+    let end = end.expect("something happens");
+    assert!(end.contains("10 packets FragTimeout"), "{end}");
+    let more = "; sent 7 more: icmp reassembly time exceeded (11/1), by out";
+    assert!(end.ends_with(more), "{end}");
+}
+
+#[test]
+fn sockets_get_what_is_in_pieces_and_errors_about_what_they_sent() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut refusal = datagram(SERVER, 64);
+    refusal.truncate(20);
+    refusal[9] = 1;
+    // Port unreachable, about a datagram from the server to the client.
+    refusal.extend([3, 3, 0, 0, 0, 0, 0, 0]);
+    let mut quoted = datagram(SERVER, 64);
+    quoted[12..16].copy_from_slice(&SERVER);
+    quoted[16..20].copy_from_slice(&CLIENT);
+    quoted[20..24].copy_from_slice(&[0, 53, 0x0f, 0xa0]);
+    refusal.extend(&quoted);
+    refusal[3] = refusal.len() as u8;
+    let sum: u32 = refusal[20..]
+        .chunks(2)
+        .map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]))
+        .sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    let folded = !((folded & 0xffff) + (folded >> 16)) as u16;
+    refusal[22..24].copy_from_slice(&folded.to_be_bytes());
+    let mut to_port_0 = datagram(SERVER, 64);
+    to_port_0[22..24].fill(0);
+    let file = raw(
+        dir.path(),
+        &[
+            datagram(SERVER, 64),
+            fragment(9, true),
+            fragment(9, false),
+            with_checksum(refusal),
+            to_port_0,
+        ],
+    );
+    let local = ["--json", "--local", "192.0.2.53"];
+    let told = objects(&run(dir.path(), &[&["trace", &file][..], &local].concat()));
+    let socket = "udp 192.0.2.53:53 <- 192.0.2.7:4000";
+    assert_eq!(told[1]["verdict"], "hold");
+    for (frame, bytes) in [(0, vec![4]), (2, vec![24]), (3, vec![])] {
+        assert_eq!(told[frame]["sockets"][0]["socket"], socket, "{frame}");
+        assert_eq!(told[frame]["sockets"][0]["bytes"], Value::from(bytes));
+    }
+    assert!(told[3]["sockets"][0]["error"].is_string());
+    assert_eq!(told[4]["reason"], "UdpNoSocket");
+
+    let replay = ["replay", &file, "--loop", "2"];
+    let told = objects(&run(dir.path(), &[&replay[..], &local].concat()));
+    assert_eq!(told[0]["sockets"], 1);
 }
 
 #[test]
@@ -287,6 +426,22 @@ fn errors_say_what_where_and_what_to_do() {
             "expected an address or a prefix",
         ),
         (vec!["replay", file, "--loop", "0"], "--loop"),
+        (vec!["replay", file, "--loop", "-1"], "-1 is not in 1.."),
+        (
+            vec!["replay", file, "--compare", "net.ipv4.ip_early_demux=1,01"],
+            "the two values are the same",
+        ),
+        (
+            vec![
+                "replay",
+                file,
+                "--compare",
+                "net.ipv4.ip_forward=0,1",
+                "--set",
+                "net/ipv4/ip_forward=1",
+            ],
+            "the knob has the values that are compared",
+        ),
         (vec!["replay"], "<FILE.pcap|--mix <TRANSIT:LOCAL>>"),
         (vec!["replay", "--mix", "90"], "as in 90:10"),
         (vec!["replay", "--mix", "0:0"], "as in 90:10"),

@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::asking;
 use crate::clock::Clock;
-use crate::playback::{CaptureArgs, Plan, Rig, RigArgs, Setting, Told, measure, tell};
+use crate::playback::{CaptureArgs, Fate, Plan, Rig, RigArgs, Setting, Told, measure, tell};
 
 mod report;
 
@@ -33,8 +33,12 @@ pub(crate) struct ReplayArgs {
     #[command(flatten)]
     capture: CaptureArgs,
 
-    /// Passes of the capture under each setting [default: as many as take three seconds]
-    #[arg(long = "loop", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Passes of the capture that are measured under each setting [default: as many as take three
+    /// seconds]
+    #[arg(
+        long = "loop", value_name = "N", value_parser = clap::value_parser!(u32).range(1..),
+        allow_negative_numbers = true
+    )]
     passes: Option<u32>,
 
     /// A knob, and the two values to compare
@@ -88,6 +92,9 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     }
     let settings = settings(args.compare.as_ref());
     let mut rig = Rig::new(&args.rig, &capture)?;
+    if let Some(compare) = &args.compare {
+        compare.check(&args.rig, &rig)?;
+    }
     let mut told: Vec<Vec<Told>> = Vec::new();
     for setting in &settings {
         if let Some((name, value)) = &setting.knob {
@@ -95,13 +102,21 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
             rig = Rig::new(&args.rig, &capture)?;
             rig.set(name, value)?;
         }
-        told.push(tell(&mut rig, &capture)?.0);
+        let mut stories = Vec::with_capacity(capture.frames.len());
+        tell(&mut rig, &capture, |story| {
+            stories.push(story);
+            Ok(())
+        })?;
+        told.push(stories);
     }
+    let mut all = told.iter().flatten();
+    let leaves_fragments = all.any(|told| told.fate == Fate::Held);
     let (sockets, refused) = rig.sockets();
     let plan = Plan {
         capture: &capture,
         told: told.last().map(Vec::as_slice).unwrap_or_default(),
         settings: &settings,
+        leaves_fragments,
         passes: args.passes.and_then(|passes| usize::try_from(passes).ok()),
     };
     let clock = Clock::new();
@@ -132,6 +147,23 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
         ));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+impl Compare {
+    /// Refuses what would compare a value with itself, or not take place.
+    fn check(&self, args: &RigArgs, rig: &Rig) -> anyhow::Result<()> {
+        let Self { knob, values } = self;
+        if args.sets(knob) {
+            bail!("--set {knob} and --compare {knob}: the knob has the values that are compared");
+        }
+        let [a, b] = values;
+        if rig.set(knob, a)? == rig.set(knob, b)? {
+            bail!(
+                "--compare {knob}={a},{b}: the two values are the same: there is nothing to compare"
+            );
+        }
+        Ok(())
+    }
 }
 
 fn settings(compare: Option<&Compare>) -> Vec<Setting> {

@@ -1,11 +1,12 @@
 //! `forebay trace`: what becomes of each packet of a capture, and why.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 
-use super::asking;
 use crate::numbers::grouped;
 use crate::playback::{CaptureArgs, Fate, Rig, RigArgs, Told, tell};
 
@@ -72,24 +73,30 @@ fn parse_numbers(text: &str) -> Result<(usize, usize), &'static str> {
 pub(crate) fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
     let capture = args.capture.capture()?;
     let mut rig = Rig::new(&args.rig, &capture)?;
-    let (told, end) = tell(&mut rig, &capture)?;
-
-    let mut text = String::new();
-    for told in told.iter().filter(|told| args.wants(told)) {
-        if args.json {
-            text.push_str(&told.json().to_string());
-            text.push('\n');
-        } else {
-            text.push_str(&told.to_string());
+    let mut totals = Totals::default();
+    let mut out = BufWriter::new(io::stdout().lock());
+    let told = tell(&mut rig, &capture, |told| {
+        totals.add(&told);
+        match args.wants(&told) {
+            true if args.json => writeln!(out, "{}", told.json()),
+            true => write!(out, "{told}"),
+            false => Ok(()),
         }
-    }
-    if !args.json {
-        if let Some(end) = end {
-            text.push_str(&format!("afterwards: {end}\n"));
+    });
+    let told = told.and_then(|end| {
+        if !args.json {
+            if let Some(end) = end {
+                writeln!(out, "afterwards: {end}")?;
+            }
+            writeln!(out, "\n{totals}")?;
         }
-        text.push_str(&format!("\n{}\n", summary(&told)));
+        Ok(out.flush()?)
+    });
+    match told {
+        // A reader that has seen enough.
+        Err(error) if is_broken_pipe(&error) => return Ok(ExitCode::SUCCESS),
+        told => told?,
     }
-    asking::print(&text)?;
     if let Some(fault) = capture.fault {
         super::warn(format_args!(
             "{}: {fault}; what precedes was played",
@@ -122,46 +129,57 @@ impl Wanted {
     }
 }
 
-/// `7 frames: 3 forwarded, 2 dropped (TtlExceeded 2), 2 without an IP packet`.
-fn summary(told: &[Told]) -> String {
-    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut reasons: BTreeMap<(&str, &str), usize> = BTreeMap::new();
-    for told in told {
-        *counts.entry(told.fate.word()).or_default() += 1;
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<io::Error>();
+    error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// What came of all frames.
+#[derive(Debug, Default)]
+struct Totals {
+    frames: u64,
+    fates: BTreeMap<&'static str, u64>,
+    reasons: BTreeMap<(&'static str, &'static str), u64>,
+}
+
+impl Totals {
+    fn add(&mut self, told: &Told) {
+        let word = told.fate.word();
+        self.frames += 1;
+        *self.fates.entry(word).or_default() += 1;
         if let Some(reason) = told.fate.reason() {
-            *reasons
-                .entry((told.fate.word(), reason.name()))
-                .or_default() += 1;
+            *self.reasons.entry((word, reason.name())).or_default() += 1;
         }
     }
-    let parts = [
-        ("forward", "forwarded"),
-        ("deliver", "delivered"),
-        ("hold", "held"),
-        ("drop", "dropped"),
-        ("reject", "rejected"),
-        ("not-ip", "without an IP packet"),
-    ];
-    let parts = parts.iter().filter_map(|(word, done)| {
-        let count = counts.get(word)?;
-        let why: Vec<_> = reasons
-            .iter()
-            .filter(|((fate, _), _)| fate == word)
-            .map(|((_, reason), count)| format!("{reason} {}", grouped(*count as u64)))
-            .collect();
-        let why = match why.is_empty() {
-            true => String::new(),
-            false => format!(" ({})", why.join(", ")),
-        };
-        Some(format!("{} {done}{why}", grouped(*count as u64)))
-    });
-    let parts: Vec<_> = parts.collect();
-    let frames = if told.len() == 1 { "frame" } else { "frames" };
-    format!(
-        "{} {frames}: {}",
-        grouped(told.len() as u64),
-        parts.join(", ")
-    )
+}
+
+/// `7 frames: 3 forwarded, 2 dropped (TtlExceeded 2), 2 without an IP packet`.
+impl fmt::Display for Totals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [
+            ("forward", "forwarded"),
+            ("deliver", "delivered"),
+            ("hold", "held"),
+            ("drop", "dropped"),
+            ("reject", "rejected"),
+            ("not-ip", "without an IP packet"),
+        ];
+        let parts = parts.iter().filter_map(|(word, done)| {
+            let count = self.fates.get(word)?;
+            let reasons = self.reasons.iter().filter(|((fate, _), _)| fate == word);
+            let why: Vec<_> = reasons
+                .map(|((_, reason), count)| format!("{reason} {}", grouped(*count)))
+                .collect();
+            let why = match why.is_empty() {
+                true => String::new(),
+                false => format!(" ({})", why.join(", ")),
+            };
+            Some(format!("{} {done}{why}", grouped(*count)))
+        });
+        let parts: Vec<_> = parts.collect();
+        let frames = if self.frames == 1 { "frame" } else { "frames" };
+        write!(f, "{} {frames}: {}", grouped(self.frames), parts.join(", "))
+    }
 }
 
 #[cfg(test)]

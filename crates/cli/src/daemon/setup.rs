@@ -36,6 +36,11 @@ impl FromStr for Knob {
 }
 
 impl Knob {
+    /// As it was given.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     pub(crate) fn set(&self, stack: &Stack) -> anyhow::Result<()> {
         let Self { name, value } = self;
         let set = stack.inner().set_sysctl(name, value);

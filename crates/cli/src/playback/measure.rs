@@ -7,10 +7,12 @@
 
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use forebay::core::receive::{MAX_BATCH, Observer, Stage};
 use forebay::core::socket::SocketId;
 use forebay::device::{Packet, PacketQueue};
 
+use super::timeline::Timeline;
 use super::{Capture, Rig, Told};
 use crate::clock::Clock;
 use crate::random::Random;
@@ -28,6 +30,9 @@ const WARM_UP: usize = 2_048;
 const STAGE_ROUNDS: usize = 4;
 /// A batch that takes so many times as long as others was interrupted: somebody else had the core.
 const INTERRUPTED: u64 = 10;
+/// Why so many passes can't be played.
+const CLOCK_ENDS: &str = "the stack's clock ends after 584 years, and so many passes of this capture take longer: \
+     give --loop a smaller number";
 /// Between two passes, in nanoseconds.
 const PAUSE: u64 = 1_000_000;
 
@@ -42,6 +47,8 @@ pub(crate) struct Plan<'c> {
     /// What became of each frame, to know the sockets that are to be read.
     pub(crate) told: &'c [Told],
     pub(crate) settings: &'c [Setting],
+    /// Whether a pass leaves fragments behind that wait for others.
+    pub(crate) leaves_fragments: bool,
     /// Passes of each setting; by time if `None`.
     pub(crate) passes: Option<usize>,
 }
@@ -78,23 +85,31 @@ pub(crate) fn measure(rig: Rig, plan: &Plan<'_>, clock: &Clock) -> anyhow::Resul
     if len == 0 {
         return Ok(measured);
     }
-    let (chunk, rounds) = chunk_and_rounds(len, plan.passes);
+    let schedule = Schedule::new(len, plan.passes);
     let mut order: Vec<(usize, usize)> = (0..plan.settings.len())
         .flat_map(|setting| [(setting, 0), (setting, 1)])
         .collect();
     let mut random = Random::new(1);
     let start = Instant::now();
-    for round in 0..rounds.unwrap_or(MAX_ROUNDS) {
-        if rounds.is_none() && round >= MIN_ROUNDS && start.elapsed() > TIME {
+    for round in 0.. {
+        let is_over = match plan.passes {
+            Some(_) => schedule.passes_of(round, 0) == 0,
+            None => round == MAX_ROUNDS || (round >= MIN_ROUNDS && start.elapsed() > TIME),
+        };
+        if is_over {
             break;
         }
         shuffle(&mut order, &mut random);
         for (setting, place) in &order {
+            let chunk = schedule.passes_of(round, *place) * len;
             let (Some(setting), Some(measured)) =
                 (plan.settings.get(*setting), measured.get_mut(*setting))
             else {
                 continue;
             };
+            if chunk == 0 {
+                continue;
+            }
             player.set(setting)?;
             player.play(WARM_UP.min(chunk), &mut ())?;
             let batches = player.play(chunk, &mut ())?;
@@ -118,16 +133,31 @@ pub(crate) fn measure(rig: Rig, plan: &Plan<'_>, clock: &Clock) -> anyhow::Resul
     Ok(measured)
 }
 
-/// Packets of a chunk, always whole passes so that all chunks are alike, and the rounds if they are
-/// not to go by time.
-fn chunk_and_rounds(len: usize, passes: Option<usize>) -> (usize, Option<usize>) {
-    let usual = CHUNK.div_ceil(len);
-    let Some(passes) = passes else {
-        return (usual * len, None);
-    };
-    // Rather many small chunks than few large ones: they are what the median is of.
-    let per_chunk = (passes / 40).clamp(1, usual);
-    (per_chunk * len, Some(passes.div_ceil(2 * per_chunk)))
+/// How many passes a chunk has: always whole ones, so that all chunks are alike.
+#[derive(Debug, Clone, Copy)]
+struct Schedule {
+    per_chunk: usize,
+    /// So many and no more; `None` if rounds go by time.
+    passes: Option<usize>,
+}
+
+impl Schedule {
+    fn new(len: usize, passes: Option<usize>) -> Self {
+        let usual = CHUNK.div_ceil(len);
+        // Rather many small chunks than few large ones: they are what the median is of.
+        let per_chunk = passes.map_or(usual, |passes| (passes / 40).clamp(1, usual));
+        Self { per_chunk, passes }
+    }
+
+    /// Passes of the chunk that a setting has in this round and place; the last one may have less
+    /// than others, or none.
+    fn passes_of(self, round: usize, place: usize) -> usize {
+        let before = (2 * round + place) * self.per_chunk;
+        match self.passes {
+            Some(passes) => passes.saturating_sub(before).min(self.per_chunk),
+            None => self.per_chunk,
+        }
+    }
 }
 
 /// What the batches took that nothing interrupted, in nanoseconds a packet.
@@ -164,10 +194,17 @@ struct Player<'c> {
     /// When the pass began, and when the last packet came.
     base: u64,
     at: u64,
+    /// Nanoseconds from one pass to the next.
+    pause: u64,
+    /// Whether a batch ends with the pass, as time has to go by before the next one.
+    ends_with_pass: bool,
 }
 
 impl<'c> Player<'c> {
     fn new(rig: Rig, plan: &Plan<'c>, clock: Clock) -> Self {
+        // What waits for longer than a fragment does makes no difference to what is measured.
+        let time_out = rig.time_out();
+        let mut timeline = Timeline::new(time_out);
         let told = plan.told.iter();
         let packets = plan
             .capture
@@ -176,13 +213,23 @@ impl<'c> Player<'c> {
             .zip(told)
             .filter_map(|(frame, told)| {
                 let bytes = frame.packet.as_deref().ok()?;
-                Some((bytes, frame.at, told.takers().collect()))
+                let at = timeline.played_at(frame.at);
+                Some((bytes, at, told.takers().collect()))
             });
+        // What waits for the rest of its datagram has to be forgotten: in the next pass, the same
+        // fragments would be duplicates.
+        let pause = if plan.leaves_fragments {
+            time_out
+        } else {
+            PAUSE
+        };
         Self {
             packets: packets.collect(),
             next: 0,
-            base: rig.elapsed() + PAUSE,
+            base: rig.elapsed().saturating_add(pause),
             at: 0,
+            pause,
+            ends_with_pass: plan.leaves_fragments,
             rig,
             clock,
         }
@@ -190,7 +237,7 @@ impl<'c> Player<'c> {
 
     fn set(&self, setting: &Setting) -> anyhow::Result<()> {
         match &setting.knob {
-            Some((name, value)) => self.rig.set(name, value),
+            Some((name, value)) => self.rig.set(name, value).map(drop),
             None => Ok(()),
         }
     }
@@ -205,8 +252,9 @@ impl<'c> Player<'c> {
         let mut left = packets;
         while left > 0 {
             let now = left.min(MAX_BATCH);
-            batches.push(self.play_batch(now, observer)?);
-            left -= now;
+            let batch = self.play_batch(now, observer)?;
+            left -= batch.packets;
+            batches.push(batch);
         }
         Ok(batches)
     }
@@ -224,14 +272,19 @@ impl<'c> Player<'c> {
             };
             batch.push(self.rig.packet(bytes)?);
             readers.extend(takers);
-            self.at = self.base + at;
+            self.at = self.base.checked_add(*at).context(CLOCK_ENDS)?;
             self.next += 1;
             if self.next == self.packets.len() {
                 self.next = 0;
-                self.base = self.at + PAUSE;
+                self.base = self.at.checked_add(self.pause).context(CLOCK_ENDS)?;
+                if self.ends_with_pass {
+                    break;
+                }
             }
         }
+        let packets = batch.len();
         self.rig.advance(self.at);
+        self.rig.discard_sent();
         let iif = self.rig.iif();
         let clock = self.clock;
         let (stack, core, now) = self.rig.parts();
@@ -354,75 +407,4 @@ pub(crate) fn quartiles(values: &[f64]) -> [f64; 3] {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn chunks_are_whole_passes() {
-        for (len, passes, expected) in [
-            (10, None, (16_000, None)),
-            (1_200, None, (16_800, None)),
-            (20_000, None, (20_000, None)),
-            (10, Some(1), (10, Some(1))),
-            (10, Some(1_000), (250, Some(20))),
-            (10, Some(1_000_000), (16_000, Some(313))),
-            (20_000, Some(9), (20_000, Some(5))),
-        ] {
-            assert_eq!(chunk_and_rounds(len, passes), expected, "{len}, {passes:?}");
-        }
-    }
-
-    #[test]
-    fn an_interrupted_batch_does_not_count() {
-        let clock = Clock::new();
-        let batch = |packets, took| Batch {
-            packets,
-            took,
-            stages: [100; STAGES.len()],
-        };
-        let batches = [
-            batch(64, 800),
-            batch(64, 400_000),
-            batch(64, 800),
-            batch(16, 200),
-        ];
-        let close = |found: f64, ticks: f64| (found - clock.nanos(ticks)).abs() < 1e-9;
-        assert!(close(
-            per_packet(&clock, &batches, |batch| batch.took),
-            12.5
-        ));
-        let stage = per_packet(&clock, &batches, |batch| batch.stages[0]);
-        assert!(close(stage, 300.0 / 144.0));
-        assert_eq!(per_packet(&clock, &[], |batch| batch.took), 0.0);
-    }
-
-    #[test]
-    fn quartiles_of_anything() {
-        assert_eq!(quartiles(&[]), [0.0; 3]);
-        assert_eq!(quartiles(&[7.0]), [7.0; 3]);
-        assert_eq!(quartiles(&[5.0, 1.0, 2.0, 4.0, 3.0]), [2.0, 3.0, 4.0]);
-    }
-
-    #[test]
-    fn a_setting_that_differs_from_itself_is_noisy() {
-        let measured = |first: f64, second: f64| Measured {
-            chunks: [vec![first; 9], vec![second; 9]],
-            ..Measured::default()
-        };
-        assert_eq!(measured(10.0, 10.0).noise(), 0.0);
-        assert!(measured(11.0, 10.0).noise() > 0.09);
-        assert_eq!(Measured::default().noise(), 0.0);
-    }
-
-    #[test]
-    fn shuffling_loses_nothing_and_comes_to_every_order() {
-        let mut random = Random::new(1);
-        let mut seen = std::collections::BTreeSet::new();
-        for _ in 0..200 {
-            let mut items = [1, 2, 3];
-            shuffle(&mut items, &mut random);
-            seen.insert(items);
-        }
-        assert_eq!(seen.len(), 6);
-    }
-}
+mod tests;

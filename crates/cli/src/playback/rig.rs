@@ -42,8 +42,8 @@ table = 100
 /// When a rig begins.
 const START: Instant = Instant::from_nanos(1_000_000_000);
 
-/// The longest datagram.
-const LONGEST: usize = 65_535;
+/// Time goes by in steps of at least so many nanoseconds where what is sent meanwhile matters.
+const STEP: u64 = 1_000_000;
 
 /// Which stack the packets meet.
 #[derive(Debug, Clone, Args)]
@@ -92,10 +92,12 @@ pub(crate) struct Rig {
     now: Instant,
     /// What the stack sends, by the devices' names.
     waiting: Vec<(String, Arc<TransmitQueue>)>,
-    /// Connected sockets, by local address and peer.
-    flows: HashMap<(SocketAddr, SocketAddr), SocketId>,
-    /// Flows to this host for which no socket could be connected.
-    refused: usize,
+    /// Sockets that the configuration's services have.
+    services: Vec<SocketId>,
+    /// Connected sockets, in the order of the capture.
+    connected: Vec<SocketId>,
+    /// The same by local address and peer; `None` if the flow's could not be connected.
+    flows: HashMap<(SocketAddr, SocketAddr), Option<SocketId>>,
 }
 
 /// A packet that the stack sent.
@@ -105,6 +107,12 @@ pub(crate) struct Sent {
 }
 
 impl RigArgs {
+    /// Whether `--set` sets this knob.
+    pub(crate) fn sets(&self, knob: &str) -> bool {
+        let same = |name: &str| name.replace('/', ".") == knob.replace('/', ".");
+        self.set.iter().any(|set| same(set.name()))
+    }
+
     fn config(&self, hosts: &[IpAddr]) -> anyhow::Result<Config> {
         if let Some(path) = &self.config {
             return Config::load(path);
@@ -148,18 +156,22 @@ impl Rig {
             Some((interface.name, queue?)).filter(|_| interface.index != LOOPBACK)
         });
         let (waiting, core) = (waiting.collect(), stack.core());
+        let services = stack.udp_sockets().into_iter().map(|socket| socket.id);
+        let services = services.collect();
         let mut rig = Self {
             stand_in,
             core,
             iif: interface.index,
             now: START,
             waiting,
+            services,
+            connected: Vec::new(),
             flows: HashMap::new(),
-            refused: 0,
         };
         if args.config.is_none() || args.connect {
             rig.connect_flows(capture);
         }
+        rig.let_sockets_take_all();
         Ok(rig)
     }
 
@@ -173,15 +185,18 @@ impl Rig {
         self.iif
     }
 
-    /// Sets a knob.
-    pub(crate) fn set(&self, name: &str, value: &str) -> anyhow::Result<()> {
-        let set = self.stack().inner().set_sysctl(name, value);
+    /// Sets a knob, and says what it is now: there may be several ways to write a value.
+    pub(crate) fn set(&self, name: &str, value: &str) -> anyhow::Result<String> {
+        let stack = self.stack().inner();
+        let set = stack.set_sysctl(name, value);
+        let set = set.and_then(|()| stack.sysctl(name));
         set.with_context(|| format!("--compare {name}={value}"))
     }
 
     /// How many sockets are connected, and how many flows got none.
     pub(crate) fn sockets(&self) -> (usize, usize) {
-        (self.flows.len(), self.refused)
+        let connected = self.connected.len();
+        (connected, self.flows.len() - connected)
     }
 
     /// A packet from the pool.
@@ -213,6 +228,48 @@ impl Rig {
         }
     }
 
+    /// Lets time pass until `at`, as [`advance`](Self::advance), but in steps: what is sent by then,
+    /// and more than would wait for a device at once.
+    pub(crate) fn sent_until(&mut self, at: u64) -> Vec<Sent> {
+        let mut sent = Vec::new();
+        while let Some(due) = self.due().filter(|due| *due < at) {
+            self.advance(due.max(self.elapsed().saturating_add(STEP)).min(at));
+            sent.append(&mut self.sent());
+        }
+        self.advance(at);
+        sent.append(&mut self.sent());
+        sent
+    }
+
+    /// When something happens by itself, in nanoseconds since the rig began.
+    fn due(&mut self) -> Option<u64> {
+        let (stack, core, now) = self.parts();
+        let deadline = stack.inner().poll(core, now)?;
+        Some(deadline.as_nanos().saturating_sub(START.as_nanos()))
+    }
+
+    /// Nanoseconds after which no fragment waits for others any more.
+    pub(crate) fn time_out(&self) -> u64 {
+        let knobs = ["net.ipv4.ipfrag_time", "net.ipv6.ip6frag_time"];
+        let seconds = knobs.iter().filter_map(|knob| {
+            let value = self.stack().inner().sysctl(knob).ok()?;
+            value.parse().ok()
+        });
+        let longest: u64 = seconds.max().unwrap_or_default();
+        longest.saturating_add(1).saturating_mul(1_000_000_000)
+    }
+
+    /// Bytes of buffers that fragments of the packet's family may hold.
+    pub(crate) fn fragments_limit(&self, packet: &[u8]) -> usize {
+        let knob = match packet.first().map(|byte| byte >> 4) {
+            Some(6) => "net.ipv6.ip6frag_high_thresh",
+            _ => "net.ipv4.ipfrag_high_thresh",
+        };
+        let value = self.stack().inner().sysctl(knob);
+        let bytes = value.ok().and_then(|value| value.parse().ok());
+        bytes.unwrap_or(usize::MAX)
+    }
+
     /// Takes what waits for the devices.
     pub(crate) fn sent(&mut self) -> Vec<Sent> {
         let mut sent = Vec::new();
@@ -242,22 +299,41 @@ impl Rig {
 
     /// The socket that is connected for a packet's flow.
     pub(crate) fn flow_socket(&self, packet: &[u8]) -> Option<SocketId> {
-        let (local, peer) = self.flow(packet)?;
-        self.flows.get(&(local, peer)).copied()
+        let flow = self.flow(packet)?;
+        self.flows.get(&flow).copied().flatten()
     }
 
-    /// Every open socket.
-    pub(crate) fn all_sockets(&self) -> Vec<SocketId> {
-        let sockets = self.stack().inner().udp_sockets();
-        sockets.into_iter().map(|socket| socket.id).collect()
+    /// The socket that is connected for the flow of a datagram of its own, as an ICMP error quotes
+    /// it: from here to the peer.
+    pub(crate) fn sender_of(&self, quoted: &[u8]) -> Option<SocketId> {
+        let sent = Summary::of(quoted)?;
+        let Transport::Ports(src, dst) = sent.transport else {
+            return None;
+        };
+        let flow = (self.scoped(sent.src, src), self.scoped(sent.dst, dst));
+        self.flows.get(&flow).copied().flatten()
+    }
+
+    /// The sockets of the services.
+    pub(crate) fn services(&self) -> &[SocketId] {
+        &self.services
+    }
+
+    /// The connected sockets.
+    pub(crate) fn connected(&self) -> &[SocketId] {
+        &self.connected
+    }
+
+    /// Whether a datagram waits in any socket.
+    pub(crate) fn has_unread(&self) -> bool {
+        self.stack().inner().socket_memory() > 0
     }
 
     /// Reads everything that waits in a socket: the datagrams' lengths, and what the network said.
     pub(crate) fn read(&self, id: SocketId) -> (Vec<usize>, Option<String>) {
-        let mut buf = vec![0; LONGEST];
         let (mut lens, mut error) = (Vec::new(), None);
         loop {
-            match self.stack().inner().udp_recv(id, &mut buf, false) {
+            match self.stack().inner().udp_recv(id, &mut [], false) {
                 Ok(Some(datagram)) => lens.push(datagram.full_len),
                 Ok(None) => return (lens, error),
                 Err(told) if error.is_none() => error = Some(told.to_string()),
@@ -287,23 +363,27 @@ impl Rig {
         }
     }
 
+    /// What a socket got is read behind each packet when stories are told, and behind each batch
+    /// when they are measured: a limit would make a difference where there is to be none.
+    fn let_sockets_take_all(&self) {
+        for id in self.services.iter().chain(&self.connected) {
+            // It is open.
+            let _ = self.stack().inner().udp_force_rcvbuf(*id, u32::MAX);
+        }
+    }
+
     fn connect_flows(&mut self, capture: &Capture) {
-        let mut refused = Vec::new();
         for (_, packet) in capture.packets() {
             let Some(flow) = self.flow(packet) else {
                 continue;
             };
-            if self.flows.contains_key(&flow) || refused.contains(&flow) {
+            if self.flows.contains_key(&flow) {
                 continue;
             }
-            match self.connect(flow.0, flow.1) {
-                Some(id) => {
-                    self.flows.insert(flow, id);
-                }
-                None => refused.push(flow),
-            }
+            let socket = self.connect(flow.0, flow.1);
+            self.connected.extend(socket);
+            self.flows.insert(flow, socket);
         }
-        self.refused = refused.len();
     }
 
     /// Local address and peer of a whole UDP packet that would end here.
@@ -317,7 +397,8 @@ impl Rig {
             IpAddr::V6(addr) => !addr.is_multicast(),
         };
         let is_udp = summary.protocol == 17 && !summary.is_fragment;
-        if !is_udp || src == 0 || !is_one(summary.dst) || !is_one(summary.src) {
+        // Nobody listens at port 0: to bind to it is to ask for any other.
+        if !is_udp || src == 0 || dst == 0 || !is_one(summary.dst) || !is_one(summary.src) {
             return None;
         }
         let iif = Some(self.iif);

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::clock::Clock;
 use crate::numbers::{bytes, counted, grouped};
-use crate::playback::{Capture, Fate, Measured, STAGES, Told, median, quartiles};
+use crate::playback::{Capture, Fate, Measured, STAGES, Told, early_word, median, quartiles};
 
 const EARLY_DEMUX: &str = "net.ipv4.ip_early_demux";
 /// Packets are named up to so many ranges.
@@ -324,14 +324,15 @@ impl Column {
     fn json(&self) -> Map<String, Value> {
         let mut verdicts: BTreeMap<&str, u64> = BTreeMap::new();
         let mut drops: BTreeMap<&str, u64> = BTreeMap::new();
-        let mut early: BTreeMap<String, u64> = BTreeMap::new();
+        let mut early: BTreeMap<&str, u64> = BTreeMap::new();
         for told in &self.told {
             *verdicts.entry(told.fate.word()).or_default() += 1;
             if let Some(reason) = told.fate.reason() {
                 *drops.entry(reason.name()).or_default() += 1;
             }
-            if let Some((_, name)) = told.early_demux().and_then(early_name) {
-                *early.entry(name).or_default() += 1;
+            let tried = |look: &EarlyDemux| !matches!(look, EarlyDemux::NotTried(_));
+            if let Some(look) = told.early_demux().filter(tried) {
+                *early.entry(early_word(look)).or_default() += 1;
             }
         }
         let stages = STAGES

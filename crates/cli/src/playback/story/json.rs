@@ -80,7 +80,7 @@ impl PacketTold {
 }
 
 /// `hit`, `stale`, `miss`, or why it was not tried.
-fn early_word(early: EarlyDemux) -> &'static str {
+pub(crate) fn early_word(early: EarlyDemux) -> &'static str {
     match early {
         EarlyDemux::Hit(_) => "hit",
         EarlyDemux::Stale(_) => "stale",

@@ -127,25 +127,31 @@ impl PacketTold {
     }
 
     fn verdict(&self, fate: Fate) -> String {
-        let drops: Vec<_> = self
-            .story
-            .drops
-            .iter()
-            .map(|drop| in_words(*drop))
-            .collect();
-        let drops = drops.join("; ");
+        let own = fate.reason();
+        let (mut its, mut others) = (String::new(), String::new());
+        for drop in &self.story.drops {
+            let words = in_words(*drop);
+            match Some(drop.0) == own {
+                true => its = words,
+                false => others.push_str(&format!("; and dropped: {words}")),
+            }
+        }
         let decided = self.story.routed.map(|seen| seen.verdict);
         let word = match fate {
-            Fate::Held => return "hold: the rest of its datagram is missing".to_owned(),
             Fate::NotIp => return String::new(),
-            Fate::Delivered | Fate::Forwarded => return fate.word().to_owned(),
-            Fate::Dropped(_) => "drop",
-            Fate::Rejected(_) => "reject",
+            Fate::Held => "hold: the rest of its datagram is missing".to_owned(),
+            Fate::Delivered | Fate::Forwarded => fate.word().to_owned(),
+            Fate::Dropped(_) => format!("drop {its}"),
+            Fate::Rejected(_) => format!("reject {its}"),
         };
         match decided {
-            Some(Verdict::Deliver) => format!("deliver, and there {word} {drops}"),
-            Some(Verdict::Forward) => format!("forward, and there {word} {drops}"),
-            _ => format!("{word} {drops}"),
+            Some(Verdict::Deliver) if own.is_some() => {
+                format!("deliver, and there {word}{others}")
+            }
+            Some(Verdict::Forward) if own.is_some() => {
+                format!("forward, and there {word}{others}")
+            }
+            _ => format!("{word}{others}"),
         }
     }
 }
