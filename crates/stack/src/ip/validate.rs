@@ -103,10 +103,11 @@ fn validate_v4(
     } else {
         own_or_transit::<V4>(cx, dst)
     };
-    if !packet.from_host {
-        check_martians_v4(device, src, dst, packet.destination).map_err(Refusal::silent)?;
+    if packet.from_host {
+        return Ok(());
     }
-    if packet.destination == Destination::Transit && !packet.from_host {
+    check_martians_v4(device, src, dst, packet.destination).map_err(Refusal::silent)?;
+    if packet.destination == Destination::Transit {
         sorted.transit4.push(lane, dst);
     } else {
         parse_ports(packet);
@@ -171,7 +172,10 @@ fn validate_v6(
         // Every node on the way looks at these (RFC 8200 section 4.3).
         ext_headers::hop_by_hop(cx, packet)?;
     }
-    if packet.destination == Destination::Transit && !packet.from_host {
+    if packet.from_host {
+        return Ok(());
+    }
+    if packet.destination == Destination::Transit {
         sorted.transit6.push(lane, Ipv6Addr::from_bits(dst));
     } else {
         parse_ports(packet);
