@@ -6,7 +6,7 @@ use std::process::Output;
 
 use serde_json::Value;
 
-use common::{forebay, is_refused};
+use common::{forebay, is_refused_to_us};
 
 fn run(args: &str) -> Output {
     let dir = tempfile::tempdir().expect("a directory");
@@ -37,7 +37,7 @@ const ROWS: [(Option<&str>, Option<u64>); 5] = [
 #[test]
 fn the_kernel_is_asked_the_same() {
     let output = run("bench --kernel route --sockets 0,300 --rounds 3 --json");
-    if is_refused(&output) {
+    if is_refused_to_us(&output) {
         return;
     }
     let rows = rows_of(&output);

