@@ -141,7 +141,8 @@ impl<A: Address> OwnPrefixes<A> {
         )
     }
 
-    #[inline(never)]
+    // Not rare for a host; but the way of strangers is not to keep registers free for it.
+    #[cold]
     fn contains_exactly(&self, addr: A) -> bool {
         self.lengths
             .iter()
