@@ -313,9 +313,9 @@ pub struct Transit<'v, 'g, A: Address> {
 }
 
 impl<'g, A: Address> Transit<'_, 'g, A> {
-    /// Looks the first `count` destinations up (at most [`BATCH`]), all of which [`View::is_own`] has said no to, so
-    /// that their cache misses overlap. Calls `found` for each in order with what
-    /// [`View::lookup`] would have returned.
+    /// Looks the first `count` destinations up (at most [`BATCH`]), all of which [`View::is_own`]
+    /// has said no to, so that their cache misses overlap. Calls `found` for each in order with
+    /// what [`View::lookup`] would have returned.
     #[inline]
     pub fn lookup_many(
         self,

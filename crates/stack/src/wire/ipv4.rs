@@ -88,11 +88,6 @@ impl Ipv4Header {
         Ipv4Addr::from_bits(u32::from_be_bytes(self.dst))
     }
 
-    /// Writes the destination address.
-    pub fn set_dst(&mut self, dst: Ipv4Addr) {
-        self.dst = dst.octets();
-    }
-
     /// Whether this is a fragment of a larger datagram.
     pub fn is_fragment(&self) -> bool {
         self.fragment.get() & (FLAG_MF | OFFSET_MASK) != 0
