@@ -31,7 +31,7 @@ use crate::waiter::Waiter;
 /// use forebay::{Stack, UdpSocket};
 ///
 /// let stack = Stack::builder().build()?;
-/// let _worker = stack.spawn_worker()?;
+/// let _worker = stack.spawn_workers()?;
 /// let server = UdpSocket::bind(&stack, "[::]:7")?;
 /// let client = UdpSocket::bind(&stack, "127.0.0.1:0")?;
 /// client.connect("127.0.0.1:7")?;

@@ -23,8 +23,8 @@ use crate::multicast::Multicast;
 use crate::packet::PacketPool;
 use crate::random::SecretRandom;
 use crate::siphash::Key;
-use crate::steer::{SoftnetStats, Steering};
-use crate::sysctl::Sysctls;
+use crate::steer::{Backlog, SoftnetStats, Steering};
+use crate::sysctl::{Knob, Sysctls};
 use crate::time::Instant;
 
 /// What a new stack is made of.
@@ -260,6 +260,13 @@ impl Stack {
         })
     }
 
+    /// Packets that a worker takes in before it looks at anything else (`net.core.netdev_budget`).
+    pub fn netdev_budget(&self, core: &Core) -> usize {
+        let guard = core.reader.guard();
+        let budget = self.sysctls.read(&guard).get(Knob::NetdevBudget);
+        usize::try_from(budget).unwrap_or(0).max(1)
+    }
+
     /// Has `waker` woken when packets are steered to core `cpu`.
     pub fn set_backlog_waker(&self, cpu: u16, waker: Waker) {
         if let Some(backlog) = self.steering.backlog(cpu) {
@@ -269,7 +276,7 @@ impl Stack {
 
     /// What a core has taken in, by itself and from others; `None` for one that there is not.
     pub fn softnet_stats(&self, cpu: u16) -> Option<SoftnetStats> {
-        self.steering.backlog(cpu).map(|backlog| backlog.stats())
+        self.steering.backlog(cpu).map(Backlog::stats)
     }
 
     pub(crate) fn with_interfaces<R>(&self, f: impl FnOnce(&Interfaces) -> R) -> R {

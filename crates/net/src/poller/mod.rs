@@ -33,7 +33,7 @@ use crate::udp::UdpSocket;
 /// use forebay::{Events, Interest, Poller, Stack, UdpSocket};
 ///
 /// let stack = Stack::builder().build()?;
-/// let _worker = stack.spawn_worker()?;
+/// let _worker = stack.spawn_workers()?;
 /// let poller = Poller::new(&stack);
 /// let sockets = [53, 5353].map(|port| UdpSocket::bind(&stack, ("127.0.0.1", port)));
 /// for (key, socket) in sockets.iter().flatten().enumerate() {

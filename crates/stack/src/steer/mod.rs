@@ -24,8 +24,9 @@ use forebay_sync::rcu::{Domain, Rcu};
 use forebay_sync::static_key::StaticKey;
 
 pub use self::affinity::QueueAffinity;
+pub(crate) use self::backlog::Backlog;
 pub use self::backlog::SoftnetStats;
-use self::backlog::{Backlog, Backlogs, Softnet};
+use self::backlog::{Backlogs, Softnet};
 pub use self::cpu_mask::{CpuMask, MAX_CPUS};
 pub(crate) use self::flow_hash::flow_hash;
 use self::rx_queue::FlowTable;

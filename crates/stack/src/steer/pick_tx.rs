@@ -46,7 +46,7 @@ impl Stack {
         let affinity = interface.affinity.as_ref();
         let known = affinity.and_then(|affinity| affinity.queue_of(hash, now));
         let queues = interface.tx.len();
-        let spread = u64::from(hash) * queues as u64 >> 32;
+        let spread = (u64::from(hash) * queues as u64) >> 32;
         let queue = known.map_or(spread as usize, usize::from);
         queue.min(queues - 1)
     }

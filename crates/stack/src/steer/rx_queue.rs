@@ -52,7 +52,7 @@ impl RxQueue {
 
     fn rps_cpu(&self, backlogs: &Backlogs, hash: u32) -> Option<u16> {
         let cpus = self.cpus.cpus();
-        let nth = u64::from(hash) * cpus.len() as u64 >> 32;
+        let nth = (u64::from(hash) * cpus.len() as u64) >> 32;
         let cpu = cpus.get(usize::try_from(nth).ok()?).copied();
         cpu.filter(|cpu| backlogs.is_online(*cpu))
     }
@@ -114,5 +114,5 @@ impl FlowTable {
 }
 
 fn pack(cpu: u16, tail: u32) -> u64 {
-    u64::from(tail) << 32 | u64::from(cpu) + 1
+    (u64::from(tail) << 32) | (u64::from(cpu) + 1)
 }
