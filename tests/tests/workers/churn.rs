@@ -87,7 +87,7 @@ fn counters_add_up_and_memory_comes_back_whatever_changes() {
                                         break;
                                     }
                                 }
-                                Err(error) => panic!("{error}"),
+                                Err(error) => unreachable!("{error}"),
                             }
                         }
                     }

@@ -107,7 +107,7 @@ fn a_flow_leaves_by_the_queue_that_it_came_by_last() {
                     let mut reply = [0; 100];
                     let len = queues[replies]
                         .recv_timeout(&mut reply, Duration::from_secs(5))
-                        .unwrap_or_else(|error| panic!("flow {flow} at queue {queue}: {error}"));
+                        .expect("a reply at the queue that the ping came by");
                     let parsed = packets::parse(&reply[..len]);
                     assert_eq!(parsed.udp().1, 20_000 + flow);
                 }
@@ -145,4 +145,53 @@ fn a_million_flows_through_a_port_are_not_all_remembered() {
         .inner()
         .remembered_flows(ifindex, host.stack.now());
     assert!((1..=4_096).contains(&flows), "{flows} flows");
+}
+
+#[test]
+fn a_busy_reader_finds_what_comes_and_sleeps_when_its_time_is_over() {
+    let host = Host::new(1, 1);
+    let socket = host.connected(false, 1);
+    assert_eq!(socket.busy_poll(), Duration::ZERO);
+    host.set("net.core.busy_read", "50");
+    assert_eq!(socket.busy_poll(), Duration::from_micros(50));
+    assert!(socket.set_busy_poll(Duration::from_secs(3_600)).is_err());
+    socket
+        .set_busy_poll(Duration::from_millis(3))
+        .expect("a time");
+    socket
+        .set_read_timeout(Some(Duration::from_secs(5)))
+        .expect("a timeout");
+    let mut payload = [0; 8];
+    // Sooner than it would sleep, and later.
+    for (number, pause) in [(1, 0), (2, 1), (3, 20)] {
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(Duration::from_millis(pause));
+                host.port
+                    .send(&datagram(false, 1, number))
+                    .expect("a packet");
+            });
+            assert_eq!(socket.recv(&mut payload).expect("a datagram"), 8);
+            assert_eq!(u64::from_be_bytes(payload), number);
+        });
+    }
+    let poller = forebay::Poller::new(&host.stack);
+    host.set("net.core.busy_poll", "3000");
+    poller
+        .add(&socket, 7, forebay::Interest::READABLE)
+        .expect("a socket");
+    let mut events = forebay::Events::with_capacity(4);
+    let patience = Some(Duration::from_secs(5));
+    for pause in [0, 1, 20] {
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(Duration::from_millis(pause));
+                host.port.send(&datagram(false, 1, 9)).expect("a packet");
+            });
+            assert_eq!(poller.wait(&mut events, patience).expect("events"), 1);
+            assert_eq!(socket.recv(&mut payload).expect("a datagram"), 8);
+        });
+    }
+    let nothing = poller.wait(&mut events, Some(Duration::from_millis(1)));
+    assert_eq!(nothing.expect("none"), 0);
 }

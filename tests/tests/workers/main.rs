@@ -162,7 +162,7 @@ fn read_all(socket: &UdpSocket, done: &AtomicBool, mut each: impl FnMut(u64)) {
                     return;
                 }
             }
-            Err(error) => panic!("{error}"),
+            Err(error) => unreachable!("{error}"),
         }
     }
 }
