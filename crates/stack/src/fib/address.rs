@@ -38,10 +38,15 @@ pub trait Address: Copy + Ord + Hash + Debug + Display + FromStr + Send + Sync +
     /// the end, and this says so to the compiler without a branch.
     fn octet(self, index: usize) -> u8;
 
+    /// Whether some address that begins with this octet is no single host's that others know by it:
+    /// unspecified, loopback, a group, of one link only.
+    fn is_special_octet(first: u8) -> bool;
+
     /// The bits that are set in both.
     fn and(self, mask: Self) -> Self;
 
-    /// A fold into 64 bits, for hashing where nobody can gain from collisions.
+    /// A fold into 64 bits, the same on one machine only: for hashing where nobody can gain from
+    /// collisions.
     fn fold(self) -> u64;
 
     /// Whether a neighbour may have this address: not unspecified, multicast, broadcast or
@@ -85,6 +90,10 @@ impl Address for Ipv4Addr {
         self.octets()[index % 4]
     }
 
+    fn is_special_octet(first: u8) -> bool {
+        matches!(first, 0 | 127 | 224..)
+    }
+
     #[inline]
     fn and(self, mask: Self) -> Self {
         Ipv4Addr::from(u32::from(self) & u32::from(mask))
@@ -92,7 +101,7 @@ impl Address for Ipv4Addr {
 
     #[inline]
     fn fold(self) -> u64 {
-        u64::from(u32::from(self))
+        u32::from_ne_bytes(self.octets()).into()
     }
 
     fn is_possible_gateway(self) -> bool {
@@ -128,6 +137,11 @@ impl Address for Ipv6Addr {
         self.octets()[index % 16]
     }
 
+    fn is_special_octet(first: u8) -> bool {
+        // IPv4-mapped addresses begin with 0, too.
+        matches!(first, 0 | 0xfe..)
+    }
+
     #[inline]
     fn and(self, mask: Self) -> Self {
         Ipv6Addr::from(u128::from(self) & u128::from(mask))
@@ -135,8 +149,8 @@ impl Address for Ipv6Addr {
 
     #[inline]
     fn fold(self) -> u64 {
-        let bits = u128::from(self);
-        (bits >> 64) as u64 ^ (bits as u64).rotate_left(29)
+        let bits = u128::from_ne_bytes(self.octets());
+        bits as u64 ^ ((bits >> 64) as u64).rotate_left(29)
     }
 
     fn is_possible_gateway(self) -> bool {

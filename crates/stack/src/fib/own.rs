@@ -1,5 +1,6 @@
 //! The destinations that may end here: asked for every packet, before anything else.
 
+use std::array;
 use std::collections::BTreeSet;
 
 use super::address::Address;
@@ -8,14 +9,15 @@ use super::prefix::Prefix;
 /// The prefixes of all local and broadcast routes, as an open-addressed hash table that is made
 /// anew when they change.
 ///
-/// Nearly all strangers are told apart by two bits. Most of the prefixes are single addresses; each has
-/// a bit by its hash, among so many that a stranger seldom meets one, which the processor then
-/// predicts. Wider prefixes, as 127.0.0.0/8, have one for each first octet. What meets a bit costs a
+/// Nearly all strangers are told apart by two marks. Most of the prefixes are single addresses; each
+/// has a bit by its hash, among so many that a stranger seldom meets one, which the processor then
+/// predicts. Wider prefixes, as 127.0.0.0/8, mark each of their first octets. What meets a mark costs a
 /// probe for each prefix length in use. Collisions help nobody: all that a stranger chooses is which
 /// of our own slots is compared with.
 pub(super) struct OwnPrefixes<A> {
-    /// A bit for each first octet that prefixes wider than an address begin with.
-    octets: [u64; 4],
+    /// For each first octet, whether a prefix wider than an address begins with it, or a
+    /// [special](Address::is_special_octet) address.
+    octets: [bool; 256],
     /// A bit for the hash of each address: a power of two of words.
     hosts: Box<[u64]>,
     lengths: Box<[Length<A>]>,
@@ -77,7 +79,7 @@ impl<A: Address> OwnPrefixes<A> {
         let words = (hosts.len() * BITS_PER_HOST / 64).next_power_of_two();
         let words = words.max(HOST_WORDS_MIN);
         let mut own = OwnPrefixes {
-            octets: [0; 4],
+            octets: array::from_fn(|octet| A::is_special_octet(octet as u8)),
             hosts: vec![0; words].into_boxed_slice(),
             lengths: lens.into_iter().rev().map(length).collect(),
             slots: vec![vacant; slots].into_boxed_slice(),
@@ -106,9 +108,14 @@ impl<A: Address> OwnPrefixes<A> {
 
     #[inline]
     fn is_marked(&self, addr: A) -> bool {
-        let octet = addr.octet(0);
-        let octets = self.octets[usize::from(octet / 64)];
-        octets & (1 << (octet % 64)) != 0 || self.may_be_host(addr)
+        !self.is_ordinary(addr) || self.may_be_host(addr)
+    }
+
+    /// Whether `addr` is certainly neither special nor in one of the prefixes that are wider than an
+    /// address.
+    #[inline]
+    pub(super) fn is_ordinary(&self, addr: A) -> bool {
+        !self.octets[usize::from(addr.octet(0))]
     }
 
     /// Whether `addr` may be one of the prefixes, and not only in one; mostly right when it says so,
@@ -127,7 +134,7 @@ impl<A: Address> OwnPrefixes<A> {
         let first = prefix.addr().octet(0);
         let others = u8::MAX.checked_shr(prefix.len().into()).unwrap_or(0);
         for octet in first..=first | others {
-            self.octets[usize::from(octet / 64)] |= 1 << (octet % 64);
+            self.octets[usize::from(octet)] = true;
         }
     }
 

@@ -112,7 +112,7 @@ fn lookup_all<'g, A: Address>(
             *dst = queries[*place].dst;
         }
         transit.lookup_many(&dsts, places.len(), |lane, found| {
-            results[places[lane]] = found;
+            results[places[lane]] = transit.resolve(found);
         });
     }
     results

@@ -1,21 +1,135 @@
 //! Forwarding (RFC 1812 section 5, Linux's `ip_forward` and `ip6_forward`).
 
+use core::mem::take;
+
 use zerocopy::FromBytes;
 
 use super::icmp::{self, IcmpError};
 use super::{fragment, options};
+use crate::batch::Tally;
 use crate::core::Context;
 use crate::drop::DropReason;
-use crate::family::Family;
-use crate::fib::{Address, NextHop};
+use crate::family::{Family, V4, V6};
+use crate::fib::{Address, FoundNextHops, NextHop};
 use crate::interface::Interface;
-use crate::packet::{Gso, GsoKind, IpVersion, Packet, Refusal};
+use crate::packet::{Gso, GsoKind, IpVersion, Packet, PacketQueue, Refusal, Verdict};
 use crate::sysctl::ConfKnob;
 use crate::transmit;
 use crate::wire::{Ipv4Header, TcpHeader, UdpHeader};
 
-/// Sends a packet on by the next hop that routing chose, one hop older.
-#[inline(always)]
+/// Plain packets on their way out, of which nothing is asked but to go on: all that follow each other
+/// to one interface, to be counted and queued together.
+pub(crate) struct Leaving<'g> {
+    iif: u32,
+    /// The interface that they leave by, 0 at first.
+    oif: u32,
+    packets: PacketQueue,
+    pub(crate) v4: Way<'g, V4>,
+    pub(crate) v6: Way<'g, V6>,
+}
+
+/// A family's part of [`Leaving`].
+pub(crate) struct Way<'g, F: Family> {
+    next_hops: FoundNextHops<'g, F::Addr>,
+    /// Largest packet that may leave by the interface without a closer look, in bytes.
+    mtu: usize,
+    sent: Tally,
+}
+
+impl<'g, F: Family> Way<'g, F> {
+    fn new(cx: &Context<'g>) -> Self {
+        Self {
+            next_hops: F::routes(cx.view).found_next_hops(),
+            mtu: 0,
+            sent: Tally::default(),
+        }
+    }
+}
+
+impl<'g> Leaving<'g> {
+    /// For packets that have come in by `iif`, when all routes are looked up.
+    pub(crate) fn new(cx: &Context<'g>, iif: u32) -> Self {
+        Self {
+            iif,
+            oif: 0,
+            packets: PacketQueue::new(),
+            v4: Way::new(cx),
+            v6: Way::new(cx),
+        }
+    }
+
+    /// Takes a packet that is to be forwarded and is plain, one hop older, and gives back any other.
+    #[inline(always)]
+    pub(crate) fn take(&mut self, cx: &mut Context<'g>, packet: Packet) -> Option<Packet> {
+        if packet.verdict != Verdict::Forward || !packet.is_plain {
+            return Some(packet);
+        }
+        match packet.version {
+            IpVersion::V4 => self.take_plain::<V4>(cx, packet),
+            IpVersion::V6 => self.take_plain::<V6>(cx, packet),
+        }
+    }
+
+    #[inline(always)]
+    fn take_plain<F: Family>(
+        &mut self,
+        cx: &mut Context<'g>,
+        mut packet: Packet,
+    ) -> Option<Packet> {
+        let next_hop = packet
+            .route
+            .and_then(|route| F::way(self).next_hops.get(route));
+        let Some(next_hop) = next_hop else {
+            return Some(packet);
+        };
+        if next_hop.oif != self.oif {
+            self.turn_to(cx, next_hop.oif);
+        }
+        let way = F::way(self);
+        let len = packet.len();
+        let is_asked_more = len > way.mtu
+            || next_hop.mtu.is_some()
+            || !next_hop.adjacency.is_empty()
+            || F::hop_limit(&packet) <= 1;
+        if is_asked_more {
+            return Some(packet);
+        }
+        F::decrement_hop_limit(&mut packet);
+        way.sent.add(len);
+        self.packets.push(packet);
+        None
+    }
+
+    /// The next ones leave by another interface.
+    #[inline(never)]
+    fn turn_to(&mut self, cx: &mut Context<'g>, oif: u32) {
+        self.flush(cx);
+        // Who goes back to where he came from may be told of a better way.
+        let device = cx.out_device(oif).filter(|_| oif != self.iif);
+        self.oif = oif;
+        self.v4.mtu = device.map_or(0, |device| device.mtu::<V4>());
+        self.v6.mtu = device.map_or(0, |device| device.mtu::<V6>());
+    }
+
+    /// Counts and queues what was taken: before anything else is sent, for the order.
+    #[inline(never)]
+    pub(crate) fn flush(&mut self, cx: &mut Context<'_>) {
+        if self.packets.is_empty() {
+            return;
+        }
+        cx.core.queue_all_tx(self.oif, &mut self.packets);
+        count::<V4>(cx, take(&mut self.v4.sent));
+        count::<V6>(cx, take(&mut self.v6.sent));
+    }
+}
+
+fn count<F: Family>(cx: &Context<'_>, sent: Tally) {
+    cx.core.add(F::MIB.forwarded, sent.packets);
+    cx.core.add(F::MIB.out_octets, sent.octets);
+}
+
+/// Sends a packet on by the next hop that routing chose, one hop older. Any packet; most go by
+/// [`Leaving`].
 pub(crate) fn forward<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
     let Some(next_hop) = packet
         .route
@@ -54,14 +168,15 @@ pub(crate) fn forward<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
         options::forward(cx, &mut packet, interface);
     }
     F::decrement_hop_limit(&mut packet);
-    cx.core.count(F::MIB.forwarded);
-    cx.core.add(F::MIB.out_octets, len as u64);
+    let sent = Tally {
+        packets: 1,
+        octets: len as u64,
+    };
+    count::<F>(cx, sent);
     if too_big {
         in_fragments::<F>(cx, packet, next_hop, interface, mtu);
-    } else if packet.gso.is_some() {
-        transmit::to_interface(cx, interface, &next_hop.adjacency, packet);
     } else {
-        transmit::to_device(cx, interface, &next_hop.adjacency, packet);
+        transmit::to_interface(cx, interface, &next_hop.adjacency, packet);
     }
 }
 

@@ -11,7 +11,7 @@ use crate::counters::Counter;
 use crate::devices::InDevice;
 use crate::drop::DropReason;
 use crate::family::{Family, V4, V6};
-use crate::fib::{LookupError, NextHop, Query, Resolved, RouteKind};
+use crate::fib::{LookupError, NextHop, Query, Resolved, RouteKind, RpFilter};
 use crate::packet::{Destination, IpVersion, Packet, Refusal, Verdict};
 use crate::sysctl::ConfKnob;
 use crate::wire::protocol;
@@ -59,13 +59,22 @@ fn route_transit<F: Family>(
         }
         return;
     };
+    let conf = F::in_conf(device);
+    // No source of transit is ours.
+    let forwards_all = conf.forwards && conf.rp_filter == RpFilter::Off;
     let dsts = F::transit(sorted).dsts();
-    transit.lookup_many(dsts, lanes.len(), |at, answer| {
+    transit.lookup_many(dsts, lanes.len(), |at, found| {
         let packet = lanes
             .get(at)
             .and_then(|lane| batch.get_mut(usize::from(*lane)));
         if let Some(packet) = packet {
-            packet.verdict = after_lookup::<F>(cx, device, packet, answer);
+            packet.verdict = match found {
+                Some(next_hop) if next_hop.is_unicast() && forwards_all => {
+                    packet.route = found;
+                    Verdict::Forward
+                }
+                _ => after_lookup::<F>(cx, device, packet, transit.resolve(found)),
+            };
         }
     });
 }
@@ -147,7 +156,7 @@ fn broadcast<F: Family>(cx: &Context<'_>, device: &InDevice<'_>, packet: &Packet
     Verdict::Deliver
 }
 
-#[inline(always)]
+#[inline(never)]
 fn after_lookup<F: Family>(
     cx: &Context<'_>,
     device: &InDevice<'_>,
