@@ -50,7 +50,7 @@ impl Sorted {
 /// Packets to be counted, all at once.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Tally {
-    pub(crate) packets: u64,
+    pub(crate) packets: u32,
     pub(crate) octets: u64,
 }
 

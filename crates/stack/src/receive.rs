@@ -24,6 +24,7 @@ use crate::family::{Family, V4, V6};
 use crate::interface::LOOPBACK;
 use crate::ip::forward::{Leaving, forward};
 use crate::ip::icmp::{self, IcmpError};
+use crate::ip::plain;
 use crate::ip::route::route;
 use crate::ip::validate::validate;
 use crate::packet::{IpVersion, Packet, PacketQueue, Refusal, Verdict};
@@ -159,14 +160,16 @@ fn validate_batch(
     batch: &mut [Packet],
 ) {
     for (lane, packet) in batch.iter_mut().enumerate() {
-        packet.verdict = validate(cx, device, sorted, lane, packet);
+        if !plain::admit(device, sorted, lane, packet) {
+            packet.verdict = validate(cx, device, sorted, lane, packet);
+        }
     }
     count_arrivals::<V4>(cx, &sorted.arrived4);
     count_arrivals::<V6>(cx, &sorted.arrived6);
 }
 
 fn count_arrivals<F: Family>(cx: &Context<'_>, arrived: &Tally) {
-    cx.core.add(F::MIB.in_receives, arrived.packets);
+    cx.core.add(F::MIB.in_receives, arrived.packets.into());
     cx.core.add(F::MIB.in_octets, arrived.octets);
 }
 

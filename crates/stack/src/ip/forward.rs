@@ -112,11 +112,15 @@ impl<'g> Leaving<'g> {
     }
 
     /// Counts and queues what was taken: before anything else is sent, for the order.
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) fn flush(&mut self, cx: &mut Context<'_>) {
-        if self.packets.is_empty() {
-            return;
+        if !self.packets.is_empty() {
+            self.send(cx);
         }
+    }
+
+    #[inline(never)]
+    fn send(&mut self, cx: &mut Context<'_>) {
         cx.core.queue_all_tx(self.oif, &mut self.packets);
         count::<V4>(cx, take(&mut self.v4.sent));
         count::<V6>(cx, take(&mut self.v6.sent));
@@ -124,12 +128,13 @@ impl<'g> Leaving<'g> {
 }
 
 fn count<F: Family>(cx: &Context<'_>, sent: Tally) {
-    cx.core.add(F::MIB.forwarded, sent.packets);
+    cx.core.add(F::MIB.forwarded, sent.packets.into());
     cx.core.add(F::MIB.out_octets, sent.octets);
 }
 
 /// Sends a packet on by the next hop that routing chose, one hop older. Any packet; most go by
 /// [`Leaving`].
+#[inline(never)]
 pub(crate) fn forward<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
     let Some(next_hop) = packet
         .route

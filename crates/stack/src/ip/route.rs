@@ -11,7 +11,7 @@ use crate::counters::Counter;
 use crate::devices::InDevice;
 use crate::drop::DropReason;
 use crate::family::{Family, V4, V6};
-use crate::fib::{LookupError, NextHop, Query, Resolved, RouteKind, RpFilter};
+use crate::fib::{LookupError, NextHop, NextHopIndex, Query, Resolved, RouteKind, RpFilter};
 use crate::packet::{Destination, IpVersion, Packet, Refusal, Verdict};
 use crate::sysctl::ConfKnob;
 use crate::wire::protocol;
@@ -68,13 +68,12 @@ fn route_transit<F: Family>(
             .get(at)
             .and_then(|lane| batch.get_mut(usize::from(*lane)));
         if let Some(packet) = packet {
-            packet.verdict = match found {
-                Some(next_hop) if next_hop.is_unicast() && forwards_all => {
-                    packet.route = found;
-                    Verdict::Forward
-                }
-                _ => after_lookup::<F>(cx, device, packet, transit.resolve(found)),
-            };
+            if forwards_all && found.is_some_and(NextHopIndex::is_unicast) {
+                packet.route = found;
+                packet.verdict = Verdict::Forward;
+            } else {
+                packet.verdict = after_lookup::<F>(cx, device, packet, transit.resolve(found));
+            }
         }
     });
 }

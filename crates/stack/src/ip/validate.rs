@@ -1,6 +1,6 @@
 //! Validation: every packet is parsed here, once, before anything is decided about it.
 
-use core::net::{Ipv4Addr, Ipv6Addr};
+use core::net::Ipv6Addr;
 
 use zerocopy::FromBytes;
 
@@ -12,7 +12,7 @@ use crate::devices::InDevice;
 use crate::drop::DropReason;
 use crate::family::{Family, V4, V6};
 use crate::interface::{Interface, LOOPBACK};
-use crate::packet::{ChecksumState, Destination, IpVersion, Packet, Refusal, Verdict};
+use crate::packet::{Destination, IpVersion, Packet, Refusal, Verdict};
 use crate::stack::View;
 use crate::sysctl::ConfKnob;
 use crate::wire::{Ipv4Header, Ipv6Header, TcpHeader, UdpHeader, checksum, protocol};
@@ -20,7 +20,7 @@ use crate::wire::{Ipv4Header, Ipv6Header, TcpHeader, UdpHeader, checksum, protoc
 /// Checks what an IP header may say (RFC 1122 section 3.2.1, RFC 8200 section 3) and writes down
 /// what later stages need. [`Verdict::Undecided`] lets the packet go on, by the list of `sorted` that
 /// its lane is put in.
-#[inline(always)]
+#[inline(never)]
 pub(crate) fn validate(
     cx: &Context<'_>,
     device: &InDevice<'_>,
@@ -52,8 +52,6 @@ pub(crate) fn validate(
     }
 }
 
-const BAD_HEADER: Refusal = Refusal::silent(DropReason::IpInHdr);
-
 #[inline(always)]
 fn validate_v4(
     cx: &Context<'_>,
@@ -62,44 +60,25 @@ fn validate_v4(
     lane: usize,
     packet: &mut Packet,
 ) -> Result<(), Refusal> {
+    const BAD_HEADER: Refusal = Refusal::silent(DropReason::IpInHdr);
+
     let len = packet.total_len();
     // Whatever comes is counted, also what is wrong with it (RFC 4293, ipSystemStatsInOctets).
     sorted.arrived4.add(len);
-    let (ip, _) = Ipv4Header::ref_from_prefix(packet.data()).map_err(|_| BAD_HEADER)?;
-    let (src, dst) = (ip.src(), ip.dst());
-    let (protocol, is_fragment) = (ip.protocol, ip.is_fragment());
-    let is_usual =
-        ip.has_no_options() && usize::from(ip.total_len.get()) == len && ip.checksum_is_right();
-    let header_len = if is_usual {
-        Ipv4Header::LEN
-    } else {
-        check_unusual_v4(sorted, packet)?
-    };
-    packet.protocol = protocol;
-    packet.is_fragment = is_fragment;
-    packet.l4_offset = header_len as u16;
-    let strangers = device.strangers4;
-    if strangers.has(src) && strangers.has(dst) && !packet.from_host {
-        packet.destination = Destination::Transit;
-        packet.is_plain = is_usual && is_single(packet);
-        sorted.transit4.push(lane, dst);
-        return Ok(());
-    }
-    sort_v4(cx, device, sorted, lane, packet, [src, dst])
-}
-
-/// A header with options, one that does not fit the packet, or one that is wrong. Returns its length.
-#[inline(never)]
-fn check_unusual_v4(sorted: &mut Sorted, packet: &mut Packet) -> Result<usize, Refusal> {
-    let len = packet.total_len();
     let data = packet.data();
     let (ip, _) = Ipv4Header::ref_from_prefix(data).map_err(|_| BAD_HEADER)?;
     let (header_len, total_len) = (ip.header_len(), usize::from(ip.total_len.get()));
-    if header_len < Ipv4Header::LEN {
-        return Err(BAD_HEADER);
-    }
-    let header = data.get(..header_len).ok_or(BAD_HEADER)?;
-    if checksum::checksum(header) != 0 {
+    let (protocol, is_fragment) = (ip.protocol, ip.is_fragment());
+    let (src, dst) = (ip.src(), ip.dst());
+    let is_intact = if header_len == Ipv4Header::LEN {
+        ip.checksum_is_right()
+    } else {
+        match data.get(..header_len) {
+            Some(header) if header_len > Ipv4Header::LEN => checksum::checksum(header) == 0,
+            _ => return Err(BAD_HEADER),
+        }
+    };
+    if !is_intact {
         return Err(Refusal::silent(DropReason::IpCsum));
     }
     if total_len > len {
@@ -109,24 +88,17 @@ fn check_unusual_v4(sorted: &mut Sorted, packet: &mut Packet) -> Result<usize, R
         return Err(BAD_HEADER);
     }
     // Short Ethernet frames are padded: what lies behind the datagram is not part of it.
-    packet.truncate(total_len);
+    if total_len < len {
+        packet.truncate(total_len);
+    }
+
+    packet.is_fragment = is_fragment;
     if header_len > Ipv4Header::LEN {
         packet.has_options = true;
         sorted.has_options = true;
     }
-    Ok(header_len)
-}
-
-/// Packets with a group's address or the like, for us, or from us.
-#[inline(never)]
-fn sort_v4(
-    cx: &Context<'_>,
-    device: &InDevice<'_>,
-    sorted: &mut Sorted,
-    lane: usize,
-    packet: &mut Packet,
-    [src, dst]: [Ipv4Addr; 2],
-) -> Result<(), Refusal> {
+    packet.protocol = protocol;
+    packet.l4_offset = u16::try_from(header_len).unwrap_or(u16::MAX);
     packet.destination = if dst.is_multicast() {
         Destination::Multicast
     } else if dst.is_broadcast() {
@@ -138,11 +110,11 @@ fn sort_v4(
         return Ok(());
     }
     check_martians_v4(device, src, dst, packet.destination).map_err(Refusal::silent)?;
-    match packet.destination {
-        Destination::Transit if !cx.view.fib4.may_be_own_host(src) => {
-            sorted.transit4.push(lane, dst);
-        }
-        _ => sort_other(sorted, lane, packet),
+    if packet.destination == Destination::Transit && !cx.view.fib4.may_be_own_host(src) {
+        sorted.transit4.push(lane, dst);
+    } else {
+        parse_ports(packet);
+        sorted.others.push(lane);
     }
     Ok(())
 }
@@ -160,34 +132,9 @@ fn validate_v6(
     if !device.carries_v6 {
         return Err(Refusal::silent(DropReason::Ipv6Disabled));
     }
-    let (ip, _) = Ipv6Header::ref_from_prefix(packet.data()).map_err(|_| BAD_HEADER)?;
-    let (src, dst, next_header) = (ip.src(), ip.dst(), ip.next_header);
-    let is_usual = Ipv6Header::LEN + usize::from(ip.payload_len.get()) == len
-        && next_header != protocol::HOP_BY_HOP;
-    let strangers = device.strangers6;
-    if is_usual && strangers.is_ordinary(src) && strangers.has(dst) && !packet.from_host {
-        packet.protocol = next_header;
-        packet.l4_offset = Ipv6Header::LEN as u16;
-        packet.destination = Destination::Transit;
-        packet.is_plain = is_single(packet);
-        sorted.transit6.push(lane, dst);
-        return Ok(());
-    }
-    sort_v6(cx, device, sorted, lane, packet)
-}
-
-/// Packets with options for every node, or with padding; with a group's address or the like, or for
-/// us; and those with a header that is wrong.
-#[inline(never)]
-fn sort_v6(
-    cx: &Context<'_>,
-    device: &InDevice<'_>,
-    sorted: &mut Sorted,
-    lane: usize,
-    packet: &mut Packet,
-) -> Result<(), Refusal> {
-    let len = packet.total_len();
-    let (ip, _) = Ipv6Header::ref_from_prefix(packet.data()).map_err(|_| BAD_HEADER)?;
+    let Ok((ip, _)) = Ipv6Header::ref_from_prefix(packet.data()) else {
+        return Err(Refusal::silent(DropReason::IpInHdr));
+    };
     // As numbers: an address of 16 bytes, looked at here and there, is taken apart and put together
     // again in memory.
     let (src, dst) = (ip.src().to_bits(), ip.dst().to_bits());
@@ -208,8 +155,7 @@ fn sort_v6(
         return Err(Refusal::silent(DropReason::IpInvalidDest));
     }
     // A jumbogram has its length in an option (RFC 2675); the option's own check refuses it.
-    let has_options = next_header == protocol::HOP_BY_HOP;
-    let is_jumbo = total_len == Ipv6Header::LEN && has_options;
+    let is_jumbo = total_len == Ipv6Header::LEN && next_header == protocol::HOP_BY_HOP;
     if total_len > len {
         return Err(Refusal::silent(DropReason::PktTooSmall));
     }
@@ -224,30 +170,20 @@ fn sort_v6(
     } else {
         own_or_transit::<V6>(cx, Ipv6Addr::from_bits(dst))
     };
-    if has_options {
+    if next_header == protocol::HOP_BY_HOP {
         // Every node on the way looks at these (RFC 8200 section 4.3).
         ext_headers::hop_by_hop(cx, packet)?;
     }
     if packet.from_host {
         return Ok(());
     }
-    match packet.destination {
-        Destination::Transit => sorted.transit6.push(lane, Ipv6Addr::from_bits(dst)),
-        _ => sort_other(sorted, lane, packet),
+    if packet.destination == Destination::Transit {
+        sorted.transit6.push(lane, Ipv6Addr::from_bits(dst));
+    } else {
+        parse_ports(packet);
+        sorted.others.push(lane);
     }
     Ok(())
-}
-
-/// Whether the packet is one, in one buffer, with its checksums filled.
-#[inline]
-fn is_single(packet: &Packet) -> bool {
-    let is_partial = matches!(packet.checksum, ChecksumState::Partial { .. });
-    packet.gso.is_none() && !is_partial && !packet.has_frags()
-}
-
-fn sort_other(sorted: &mut Sorted, lane: usize, packet: &mut Packet) {
-    parse_ports(packet);
-    sorted.others.push(lane);
 }
 
 const LOOPBACK_V6: u128 = Ipv6Addr::LOCALHOST.to_bits();
@@ -264,6 +200,7 @@ pub(crate) fn carries<F: Family>(view: &View<'_>, interface: &Interface) -> bool
     F::VERSION == IpVersion::V4 || (interface.carries_ipv6() && !is_disabled())
 }
 
+#[inline(always)]
 fn own_or_transit<F: Family>(cx: &Context<'_>, dst: F::Addr) -> Destination {
     if F::routes(cx.view).is_own(dst) {
         Destination::Own

@@ -4,7 +4,7 @@ use core::net::Ipv4Addr;
 use zerocopy::byteorder::network_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::checksum::{self, Checksum};
+use super::checksum;
 
 /// "Don't fragment".
 pub const FLAG_DF: u16 = 0x4000;
@@ -117,9 +117,7 @@ impl Ipv4Header {
     /// Whether the checksum is right, of a header without options.
     #[inline]
     pub fn checksum_is_right(&self) -> bool {
-        let mut sum = Checksum::new();
-        sum.add_header(zerocopy::transmute_ref!(self));
-        sum.is_valid()
+        checksum::header_is_valid(zerocopy::transmute_ref!(self))
     }
 
     /// Lowers a TTL that is not 0 by one and mends the checksum by difference, so that a header that
