@@ -177,8 +177,10 @@ fn count_arrivals<F: Family>(cx: &Context<'_>, arrived: &Tally) {
 #[inline(never)]
 fn act_on_batch(cx: &mut Context<'_>, iif: u32, batch: &mut Vec<Packet>) {
     let mut leaving = Leaving::new(cx, iif);
-    for packet in batch.drain(..) {
-        if let Some(packet) = leaving.take(cx, packet) {
+    for mut packet in batch.drain(..) {
+        if leaving.admits(cx, &mut packet) {
+            leaving.push(packet);
+        } else {
             leaving.flush(cx);
             act(cx, packet);
         }

@@ -106,6 +106,7 @@ impl NextHopIndex {
     }
 
     /// The entry that a lookup table holds for this index.
+    #[inline]
     pub(super) fn entry(self) -> u32 {
         self.0.get()
     }
@@ -118,10 +119,15 @@ impl NextHopIndex {
         })
     }
 
-    #[inline]
     fn slot(self) -> usize {
-        ((self.0.get() & !UNICAST) as usize).wrapping_sub(1)
+        slot_of(self.entry())
     }
+}
+
+/// Where the next hop of an entry lies. That of 0, which stands for none, is beyond all tables.
+#[inline]
+fn slot_of(entry: u32) -> usize {
+    ((entry & !UNICAST) as usize).wrapping_sub(1)
 }
 
 const CHUNK: usize = 256;
@@ -130,8 +136,7 @@ type Chunk<A> = [NextHop<A>; CHUNK];
 type Chunks<A> = Vec<Arc<Chunk<A>>>;
 
 #[inline]
-fn in_chunks<A>(chunks: &[Arc<Chunk<A>>], index: NextHopIndex) -> Option<&NextHop<A>> {
-    let slot = index.slot();
+fn in_chunks<A>(chunks: &[Arc<Chunk<A>>], slot: usize) -> Option<&NextHop<A>> {
     chunks.get(slot / CHUNK)?.get(slot % CHUNK)
 }
 
@@ -164,7 +169,7 @@ impl<'g, A: Address> NextHopReader<'g, A> {
     /// The next hop of an index found under the same guard.
     #[inline]
     pub(super) fn get(self, index: NextHopIndex) -> Option<&'g NextHop<A>> {
-        in_chunks(self.table.chunks.read(self.guard), index)
+        in_chunks(self.table.chunks.read(self.guard), index.slot())
     }
 
     /// The next hops of all indexes that were found under the same guard before this was called.
@@ -182,10 +187,10 @@ pub(crate) struct FoundNextHops<'g, A> {
 }
 
 impl<'g, A> FoundNextHops<'g, A> {
-    /// The next hop of an index that was found before.
+    /// The next hop of an index that was found before, none of none.
     #[inline]
-    pub(crate) fn get(&self, index: NextHopIndex) -> Option<&'g NextHop<A>> {
-        in_chunks(self.chunks, index)
+    pub(crate) fn get(&self, index: Option<NextHopIndex>) -> Option<&'g NextHop<A>> {
+        in_chunks(self.chunks, slot_of(index.map_or(0, NextHopIndex::entry)))
     }
 }
 
@@ -227,7 +232,7 @@ impl<A: Address> NextHopWriter<A> {
     }
 
     pub(super) fn get(&self, index: NextHopIndex) -> Option<&NextHop<A>> {
-        in_chunks(&self.chunks, index)
+        in_chunks(&self.chunks, index.slot())
     }
 
     /// The next hops that routes lead to.
@@ -258,7 +263,7 @@ impl<A: Address> NextHopWriter<A> {
         if *users > 0 {
             return;
         }
-        if let Some(hop) = in_chunks(&self.chunks, index) {
+        if let Some(hop) = in_chunks(&self.chunks, index.slot()) {
             self.indexes.remove(hop);
         }
         self.retired.push_back((self.domain.ticket(), index));

@@ -58,46 +58,43 @@ impl<'g> Leaving<'g> {
         }
     }
 
-    /// Takes a packet that is to be forwarded and is plain, one hop older, and gives back any other.
+    /// Whether a packet is one of them; it is then one hop older, and to be
+    /// [pushed](Self::push) next.
     #[inline(always)]
-    pub(crate) fn take(&mut self, cx: &mut Context<'g>, packet: Packet) -> Option<Packet> {
-        if packet.verdict != Verdict::Forward || !packet.is_plain {
-            return Some(packet);
-        }
-        match packet.version {
-            IpVersion::V4 => self.take_plain::<V4>(cx, packet),
-            IpVersion::V6 => self.take_plain::<V6>(cx, packet),
-        }
+    pub(crate) fn admits(&mut self, cx: &mut Context<'g>, packet: &mut Packet) -> bool {
+        packet.verdict == Verdict::Forward
+            && packet.is_plain
+            && match packet.version {
+                IpVersion::V4 => self.admits_plain::<V4>(cx, packet),
+                IpVersion::V6 => self.admits_plain::<V6>(cx, packet),
+            }
+    }
+
+    /// Takes a packet that was admitted.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, packet: Packet) {
+        self.packets.push(packet);
     }
 
     #[inline(always)]
-    fn take_plain<F: Family>(
-        &mut self,
-        cx: &mut Context<'g>,
-        mut packet: Packet,
-    ) -> Option<Packet> {
-        let next_hop = packet
-            .route
-            .and_then(|route| F::way(self).next_hops.get(route));
-        let Some(next_hop) = next_hop else {
-            return Some(packet);
+    fn admits_plain<F: Family>(&mut self, cx: &mut Context<'g>, packet: &mut Packet) -> bool {
+        let Some(next_hop) = F::way(self).next_hops.get(packet.route) else {
+            return false;
         };
         if next_hop.oif != self.oif {
             self.turn_to(cx, next_hop.oif);
         }
         let way = F::way(self);
         let len = packet.len();
-        let is_asked_more = len > way.mtu
-            || next_hop.mtu.is_some()
-            || !next_hop.adjacency.is_empty()
-            || F::hop_limit(&packet) <= 1;
-        if is_asked_more {
-            return Some(packet);
+        let is_admitted = len <= way.mtu
+            && next_hop.mtu.is_none()
+            && next_hop.adjacency.is_empty()
+            && F::hop_limit(packet) > 1;
+        if is_admitted {
+            F::decrement_hop_limit(packet);
+            way.sent.add(len);
         }
-        F::decrement_hop_limit(&mut packet);
-        way.sent.add(len);
-        self.packets.push(packet);
-        None
+        is_admitted
     }
 
     /// The next ones leave by another interface.

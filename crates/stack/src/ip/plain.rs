@@ -9,7 +9,8 @@ use zerocopy::FromBytes;
 
 use crate::batch::Sorted;
 use crate::devices::InDevice;
-use crate::packet::{ChecksumState, Destination, IpVersion, Packet, Verdict};
+use crate::family::{Family, V4, V6};
+use crate::packet::{ChecksumState, Destination, Packet, Verdict};
 use crate::wire::{Ipv4Header, Ipv6Header, protocol};
 
 /// Writes down what later stages need of a plain packet and puts its lane into the list of transit.
@@ -21,11 +22,7 @@ pub(crate) fn admit(
     lane: usize,
     packet: &mut Packet,
 ) -> bool {
-    match packet.data().first() {
-        Some(0x45) => admit_v4(device, sorted, lane, packet),
-        Some(0x60..=0x6f) => admit_v6(device, sorted, lane, packet),
-        _ => false,
-    }
+    admit_v4(device, sorted, lane, packet) || admit_v6(device, sorted, lane, packet)
 }
 
 #[inline(always)]
@@ -33,22 +30,21 @@ fn admit_v4(device: &InDevice<'_>, sorted: &mut Sorted, lane: usize, packet: &mu
     let Ok((ip, _)) = Ipv4Header::ref_from_prefix(packet.data()) else {
         return false;
     };
-    let (src, dst, len) = (ip.src(), ip.dst(), ip.total_len.get());
-    let (protocol, is_fragment) = (ip.protocol, ip.is_fragment());
+    let (src, dst, len) = (ip.src(), ip.dst(), ip.total_len.get().into());
     let strangers = device.strangers4;
-    let is_plain = strangers.has(dst)
+    let is_plain = ip.has_no_options()
+        && strangers.has(dst)
         && strangers.has(src)
-        && is_single(packet, len.into())
+        && is_single(packet, len)
         && ip.checksum_is_right();
     if !is_plain {
         return false;
     }
-    packet.version = IpVersion::V4;
-    packet.l4_offset = Ipv4Header::LEN as u16;
+    let (protocol, is_fragment) = (ip.protocol, ip.is_fragment());
     packet.protocol = protocol;
     packet.is_fragment = is_fragment;
-    note_transit(device, packet);
-    sorted.arrived4.add(len.into());
+    note_transit::<V4>(device, packet);
+    sorted.arrived4.add(len);
     sorted.transit4.push(lane, dst);
     true
 }
@@ -58,22 +54,21 @@ fn admit_v6(device: &InDevice<'_>, sorted: &mut Sorted, lane: usize, packet: &mu
     let Ok((ip, _)) = Ipv6Header::ref_from_prefix(packet.data()) else {
         return false;
     };
-    let (src, dst, next_header) = (ip.src(), ip.dst(), ip.next_header);
+    let (src, dst) = (ip.src(), ip.dst());
     let len = Ipv6Header::LEN + usize::from(ip.payload_len.get());
     let strangers = device.strangers6;
     // Addresses of our own are no sources to be refused, in IPv6.
-    let is_plain = strangers.has(dst)
+    let is_plain = ip.version() == 6
+        && strangers.has(dst)
         && strangers.is_ordinary(src)
         && is_single(packet, len)
-        && next_header != protocol::HOP_BY_HOP
+        && ip.next_header != protocol::HOP_BY_HOP
         && device.carries_v6;
     if !is_plain {
         return false;
     }
-    packet.version = IpVersion::V6;
-    packet.l4_offset = Ipv6Header::LEN as u16;
-    packet.protocol = next_header;
-    note_transit(device, packet);
+    packet.protocol = ip.next_header;
+    note_transit::<V6>(device, packet);
     sorted.arrived6.add(len);
     sorted.transit6.push(lane, dst);
     true
@@ -91,9 +86,11 @@ fn is_single(packet: &Packet, len: usize) -> bool {
 }
 
 #[inline]
-fn note_transit(device: &InDevice<'_>, packet: &mut Packet) {
+fn note_transit<F: Family>(device: &InDevice<'_>, packet: &mut Packet) {
     packet.iif = device.interface.index;
+    packet.version = F::VERSION;
     packet.destination = Destination::Transit;
-    packet.is_plain = true;
+    packet.l4_offset = F::HEADER_LEN as u16;
     packet.verdict = Verdict::Undecided;
+    packet.is_plain = true;
 }
