@@ -38,6 +38,12 @@ pub trait Address: Copy + Ord + Hash + Debug + Display + FromStr + Send + Sync +
     /// the end, and this says so to the compiler without a branch.
     fn octet(self, index: usize) -> u8;
 
+    /// The first octet.
+    fn first_octet(self) -> u8;
+
+    /// Whether the first `len` bits are those of `other`.
+    fn agrees(self, other: Self, len: u32) -> bool;
+
     /// Whether some address that begins with this octet is no single host's that others know by it:
     /// unspecified, loopback, a group, of one link only.
     fn is_special_octet(first: u8) -> bool;
@@ -90,6 +96,17 @@ impl Address for Ipv4Addr {
         self.octets()[index % 4]
     }
 
+    #[inline]
+    fn first_octet(self) -> u8 {
+        self.octet(0)
+    }
+
+    #[inline]
+    fn agrees(self, other: Self, len: u32) -> bool {
+        let difference = u64::from(self.to_bits() ^ other.to_bits());
+        difference.wrapping_shr(u32::from(Self::BITS).wrapping_sub(len)) == 0
+    }
+
     fn is_special_octet(first: u8) -> bool {
         matches!(first, 0 | 127 | 224..)
     }
@@ -135,6 +152,19 @@ impl Address for Ipv6Addr {
     #[inline]
     fn octet(self, index: usize) -> u8 {
         self.octets()[index % 16]
+    }
+
+    #[inline]
+    fn first_octet(self) -> u8 {
+        // Of the number: the octet by itself would have the compiler take the address apart, and put
+        // it together again wherever it is needed as a whole.
+        (self.to_bits() >> 120) as u8
+    }
+
+    #[inline]
+    fn agrees(self, other: Self, len: u32) -> bool {
+        let difference = self.to_bits() ^ other.to_bits();
+        difference.wrapping_shr(u32::from(Self::BITS).wrapping_sub(len)) == 0
     }
 
     fn is_special_octet(first: u8) -> bool {

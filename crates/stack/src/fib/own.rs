@@ -114,7 +114,7 @@ impl<A: Address> OwnPrefixes<A> {
     /// address.
     #[inline]
     pub(super) fn is_ordinary(&self, addr: A) -> bool {
-        !self.octets[usize::from(addr.octet(0))]
+        !self.octets[usize::from(addr.first_octet())]
     }
 
     /// Whether `addr` may be one of the prefixes, and not only in one; mostly right when it says so,

@@ -141,8 +141,7 @@ impl Arena {
         let first = first
             .iter()
             .fold(0, |bits, word| bits << 32 | u128::from(load(word)));
-        let host_bits = u32::from(A::BITS).wrapping_sub(load(&rest[Record::LEN]));
-        let is_inside = (addr.to_u128() ^ first).wrapping_shr(host_bits) == 0;
+        let is_inside = addr.agrees(A::from_u128(first), load(&rest[Record::LEN]));
         load(
             &rest[if is_inside {
                 Record::INSIDE
