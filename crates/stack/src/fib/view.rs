@@ -348,21 +348,19 @@ pub struct Transit<'v, 'g, A: Address> {
 
 impl<'g, A: Address> Transit<'_, 'g, A> {
     /// Looks the first `count` destinations up (at most [`BATCH`]), all of which [`View::is_own`]
-    /// has said no to, so that their cache misses overlap. Calls `found` for each in order with what
+    /// has said no to, so that their cache misses overlap. Returns for each in order what
     /// [`resolve`](Self::resolve) makes out.
     #[inline]
     pub fn lookup_many(
         self,
         dsts: &[A; BATCH],
         count: usize,
-        mut found: impl FnMut(usize, Option<NextHopIndex>),
-    ) {
+    ) -> impl Iterator<Item = Option<NextHopIndex>> {
         let count = count.min(BATCH);
         let mut entries = [0; BATCH];
         self.tables.transit_entries(dsts, count, &mut entries);
-        for (lane, entry) in entries[..count].iter().enumerate() {
-            found(lane, NextHopIndex::from_entry(*entry));
-        }
+        let found = entries.into_iter().take(count);
+        found.map(NextHopIndex::from_entry)
     }
 
     /// What [`View::lookup`] would have returned.

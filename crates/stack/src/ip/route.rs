@@ -62,20 +62,18 @@ fn route_transit<F: Family>(
     let conf = F::in_conf(device);
     // No source of transit is ours.
     let forwards_all = conf.forwards && conf.rp_filter == RpFilter::Off;
-    let dsts = F::transit(sorted).dsts();
-    transit.lookup_many(dsts, lanes.len(), |at, found| {
-        let packet = lanes
-            .get(at)
-            .and_then(|lane| batch.get_mut(usize::from(*lane)));
-        if let Some(packet) = packet {
-            if forwards_all && found.is_some_and(NextHopIndex::is_unicast) {
-                packet.route = found;
-                packet.verdict = Verdict::Forward;
-            } else {
-                packet.verdict = after_lookup::<F>(cx, device, packet, transit.resolve(found));
-            }
+    let all_found = transit.lookup_many(F::transit(sorted).dsts(), lanes.len());
+    for (lane, found) in lanes.iter().zip(all_found) {
+        let Some(packet) = batch.get_mut(usize::from(*lane)) else {
+            continue;
+        };
+        if forwards_all && found.is_some_and(NextHopIndex::is_unicast) {
+            packet.route = found;
+            packet.verdict = Verdict::Forward;
+        } else {
+            packet.verdict = after_lookup::<F>(cx, device, packet, transit.resolve(found));
         }
-    });
+    }
 }
 
 /// A packet that takes its own way: to us, to many, or by rules.
