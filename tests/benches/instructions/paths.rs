@@ -104,7 +104,7 @@ fn look_up<F: Family>(router: &mut Router<F>, name: &str) {
         dsts.fill_with(|| router.stranger());
         let mut found = 0;
         let mut work = || {
-            for route in transit.lookup_many(&dsts, BATCH) {
+            for route in transit.lookup_many(&dsts, BATCH).iter() {
                 found += usize::from(transit.resolve(route).is_ok());
             }
         };

@@ -166,7 +166,7 @@ fn measure<A: Address>(
         let start = clock.now();
         for dsts in batches {
             if in_bulk {
-                for route in transit.lookup_many(dsts, BATCH) {
+                for route in transit.lookup_many(dsts, BATCH).iter() {
                     found += usize::from(transit.resolve(route).is_ok());
                 }
             } else {

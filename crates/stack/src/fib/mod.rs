@@ -53,7 +53,8 @@ pub use route::{Protocol, Route, RouteKind, RouteMatch, Scope, TableId};
 pub use rules::{Rule, RuleAction, RuleError, RuleMatch};
 pub(crate) use view::Strangers;
 pub use view::{
-    BATCH, LOOPBACK_IFINDEX, LookupError, Query, Resolved, ReversePath, RpFilter, Transit, View,
+    BATCH, Found, LOOPBACK_IFINDEX, LookupError, Query, Resolved, ReversePath, RpFilter, Transit,
+    View,
 };
 
 use next_hop::NextHops;

@@ -111,8 +111,8 @@ fn lookup_all<'g, A: Address>(
         for (dst, place) in dsts.iter_mut().zip(places) {
             *dst = queries[*place].dst;
         }
-        let all_found = transit.lookup_many(&dsts, places.len());
-        for (place, found) in places.iter().zip(all_found) {
+        let found = transit.lookup_many(&dsts, places.len());
+        for (place, found) in places.iter().zip(found.iter()) {
             results[*place] = transit.resolve(found);
         }
     }

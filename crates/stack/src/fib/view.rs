@@ -348,19 +348,13 @@ pub struct Transit<'v, 'g, A: Address> {
 
 impl<'g, A: Address> Transit<'_, 'g, A> {
     /// Looks the first `count` destinations up (at most [`BATCH`]), all of which [`View::is_own`]
-    /// has said no to, so that their cache misses overlap. Returns for each in order what
-    /// [`resolve`](Self::resolve) makes out.
+    /// has said no to, so that their cache misses overlap.
     #[inline]
-    pub fn lookup_many(
-        self,
-        dsts: &[A; BATCH],
-        count: usize,
-    ) -> impl Iterator<Item = Option<NextHopIndex>> {
+    pub fn lookup_many(self, dsts: &[A; BATCH], count: usize) -> Found {
         let count = count.min(BATCH);
         let mut entries = [0; BATCH];
         self.tables.transit_entries(dsts, count, &mut entries);
-        let found = entries.into_iter().take(count);
-        found.map(NextHopIndex::from_entry)
+        Found { entries, count }
     }
 
     /// What [`View::lookup`] would have returned.
@@ -370,5 +364,21 @@ impl<'g, A: Address> Transit<'_, 'g, A> {
     #[inline]
     pub fn resolve(self, found: Option<NextHopIndex>) -> Result<Resolved<'g, A>, LookupError> {
         self.view.resolve(found)
+    }
+}
+
+/// What a lookup in bulk has found.
+#[derive(Debug)]
+pub struct Found {
+    entries: [u32; BATCH],
+    count: usize,
+}
+
+impl Found {
+    /// For each destination in order, what [`Transit::resolve`] makes out.
+    #[inline]
+    pub fn iter(&self) -> impl Iterator<Item = Option<NextHopIndex>> {
+        let entries = self.entries[..self.count].iter();
+        entries.map(|entry| NextHopIndex::from_entry(*entry))
     }
 }

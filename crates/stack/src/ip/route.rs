@@ -62,8 +62,8 @@ fn route_transit<F: Family>(
     let conf = F::in_conf(device);
     // No source of transit is ours.
     let forwards_all = conf.forwards && conf.rp_filter == RpFilter::Off;
-    let all_found = transit.lookup_many(F::transit(sorted).dsts(), lanes.len());
-    for (lane, found) in lanes.iter().zip(all_found) {
+    let found = transit.lookup_many(F::transit(sorted).dsts(), lanes.len());
+    for (lane, found) in lanes.iter().zip(found.iter()) {
         let Some(packet) = batch.get_mut(usize::from(*lane)) else {
             continue;
         };

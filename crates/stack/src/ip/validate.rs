@@ -211,6 +211,7 @@ fn own_or_transit<F: Family>(cx: &Context<'_>, dst: F::Addr) -> Destination {
 
 /// Notes the ports, if the transport header has some and is there in one piece. Of packets that stay:
 /// nobody asks for those of transit.
+#[inline(always)]
 fn parse_ports(packet: &mut Packet) {
     let least = match packet.protocol {
         protocol::UDP => UdpHeader::LEN,
