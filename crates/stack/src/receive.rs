@@ -151,7 +151,7 @@ fn receive_batch(
     cx.core.give_back_batch(batch);
 }
 
-/// Parses every packet and tells transit apart.
+/// Parses every packet and tells transit apart: most of it by a glance.
 #[inline(never)]
 fn validate_batch(
     cx: &Context<'_>,
@@ -173,7 +173,8 @@ fn count_arrivals<F: Family>(cx: &Context<'_>, arrived: &Tally) {
     cx.core.add(F::MIB.in_octets, arrived.octets);
 }
 
-/// Carries the verdicts out, in the order of arrival.
+/// Carries the verdicts out, in the order of arrival: plain transit leaves in runs, and before all that
+/// a packet behind it causes to be sent.
 #[inline(never)]
 fn act_on_batch(cx: &mut Context<'_>, iif: u32, batch: &mut Vec<Packet>) {
     let mut leaving = Leaving::new(cx, iif);
@@ -188,7 +189,8 @@ fn act_on_batch(cx: &mut Context<'_>, iif: u32, batch: &mut Vec<Packet>) {
     leaving.flush(cx);
 }
 
-/// Carries out what the stages decided: the one place where a packet's way ends or forks.
+/// Carries out what the stages decided: the one place where the way of whatever is not plain ends or
+/// forks.
 #[inline(never)]
 pub(crate) fn act(cx: &mut Context<'_>, packet: Packet) {
     match packet.version {

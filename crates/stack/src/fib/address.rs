@@ -104,7 +104,7 @@ impl Address for Ipv4Addr {
     #[inline]
     fn agrees(self, other: Self, len: u32) -> bool {
         let difference = u64::from(self.to_bits() ^ other.to_bits());
-        difference.wrapping_shr(u32::from(Self::BITS).wrapping_sub(len)) == 0
+        difference.wrapping_shr(Self::BITS.wrapping_sub(len)) == 0
     }
 
     fn is_special_octet(first: u8) -> bool {
@@ -164,7 +164,7 @@ impl Address for Ipv6Addr {
     #[inline]
     fn agrees(self, other: Self, len: u32) -> bool {
         let difference = self.to_bits() ^ other.to_bits();
-        difference.wrapping_shr(u32::from(Self::BITS).wrapping_sub(len)) == 0
+        difference.wrapping_shr(Self::BITS.wrapping_sub(len)) == 0
     }
 
     fn is_special_octet(first: u8) -> bool {

@@ -17,8 +17,8 @@ use crate::sysctl::ConfKnob;
 use crate::transmit;
 use crate::wire::{Ipv4Header, TcpHeader, UdpHeader};
 
-/// Plain packets on their way out, of which nothing is asked but to go on: all that follow each other
-/// to one interface, to be counted and queued together.
+/// [Plain](super::plain) packets on their way out: all that follow each other to one interface, to be
+/// counted and queued together. Whatever [`forward`] would do more to a packet than that keeps it out.
 pub(crate) struct Leaving<'g> {
     iif: u32,
     /// The interface that they leave by, 0 at first.
@@ -58,7 +58,7 @@ impl<'g> Leaving<'g> {
         }
     }
 
-    /// Whether a packet is one of them; it is then one hop older, and to be
+    /// Whether a packet is one of them; it is then one hop older, counted, and to be
     /// [pushed](Self::push) next.
     #[inline(always)]
     pub(crate) fn admits(&mut self, cx: &mut Context<'g>, packet: &mut Packet) -> bool {
