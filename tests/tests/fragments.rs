@@ -135,10 +135,10 @@ fn a_merged_packet_is_judged_by_its_segments_and_leaves_in_them() {
     for (src, dst) in pairs {
         let bytes = packets::tcp((src, 5), (dst, 6), 1_000, 0, 0x18, &pattern(20_000));
         let mut packet = rig.packet(&bytes);
-        packet.gso = Some(Gso {
-            size: NonZeroU16::new(1_400).unwrap(),
-            kind: GsoKind::Tcp { ecn: false },
-        });
+        packet.gso = Some(Gso::new(
+            NonZeroU16::new(1_400).unwrap(),
+            GsoKind::Tcp { ecn: false },
+        ));
         let mut queue = PacketQueue::new();
         queue.push(packet);
         rig.receive("tun0", &mut queue);

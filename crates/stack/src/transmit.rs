@@ -228,6 +228,7 @@ fn loop_back<F: Family>(cx: &mut Context<'_>, packet: &Packet, route: &OutputRou
         return;
     }
     if let Some(mut copy) = segment::copy_part(cx, packet, &[], 0, packet.total_len()) {
+        copy.gso = packet.gso;
         copy.from_host = true;
         copy.iif = route.oif;
         cx.core.queue_tx(LOOPBACK, copy);
