@@ -4,6 +4,7 @@ mod filter;
 mod messages;
 mod multicast;
 mod ready;
+mod segments;
 
 use std::fmt;
 use std::io::{self, IoSliceMut};

@@ -45,6 +45,13 @@ impl Sorted {
             has_options: false,
         }
     }
+
+    /// The packets of some lanes, none of them transit's, are gone, and the others in new places.
+    pub(crate) fn renumber(&mut self, gone: u64, places: &[u8; MAX_BATCH]) {
+        self.transit4.lanes.renumber(gone, places);
+        self.transit6.lanes.renumber(gone, places);
+        self.others.renumber(gone, places);
+    }
 }
 
 /// Packets to be counted, all at once.
@@ -63,6 +70,24 @@ impl Tally {
 }
 
 impl Lanes {
+    /// Packets are in other places now, by the lanes that they had; those of `gone` (a bit for each
+    /// lane) are in none.
+    fn renumber(&mut self, gone: u64, places: &[u8; MAX_BATCH]) {
+        let mut kept = 0;
+        for nth in 0..self.len {
+            let lane = usize::from(self.lanes[nth]) % MAX_BATCH;
+            if gone >> lane & 1 == 0 {
+                self.lanes[kept] = places[lane];
+                kept += 1;
+            }
+        }
+        self.len = kept;
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
     fn new() -> Self {
         Self {
             lanes: [0; MAX_BATCH],

@@ -190,6 +190,19 @@ pub struct Gso {
     pub size: core::num::NonZeroU16,
     /// Which protocol is to be segmented.
     pub kind: GsoKind,
+    /// Whether all segments have the packet's IPv4 identification; else they count up from it.
+    pub fixed_id: bool,
+}
+
+impl Gso {
+    /// Segments of `size` payload bytes, whose IPv4 identifications count up.
+    pub const fn new(size: core::num::NonZeroU16, kind: GsoKind) -> Self {
+        Self {
+            size,
+            kind,
+            fixed_id: false,
+        }
+    }
 }
 
 /// Protocol of a [`Gso`] packet.

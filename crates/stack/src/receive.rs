@@ -7,9 +7,9 @@
 //! never shows in what comes out.
 //!
 //! ```text
-//! validate ─▶ demux early ─▶ route ─▶ act ─┬▶ deliver ─▶ UDP, TCP, ICMP
-//!  (parse)     (own, known    (the rest)    ├▶ forward ─▶ transmit
-//!               flows only)                 └▶ drop, reject
+//! validate ─▶ coalesce ─▶ demux early ─▶ route ─▶ act ─┬▶ deliver ─▶ UDP, TCP, ICMP
+//!  (parse)     (GRO, if     (own, known    (the rest)    ├▶ forward ─▶ transmit
+//!              asked for)   flows only)                  └▶ drop, reject
 //! ```
 
 use forebay_sync::prefetch::prefetch_slice;
@@ -32,7 +32,7 @@ use crate::stack::Stack;
 use crate::sysctl::Knob;
 use crate::time::Instant;
 use crate::wire::protocol;
-use crate::{multicast, tcp, udp};
+use crate::{gro, multicast, tcp, udp};
 
 /// Most packets that go through the stages together; `net.core.dev_weight` may ask for fewer.
 pub const MAX_BATCH: usize = 64;
@@ -140,6 +140,7 @@ fn receive_batch(
     let mut sorted = Sorted::new();
     validate_batch(cx, &device, &mut sorted, &mut batch);
     observer.after(Stage::Validate, &batch);
+    gro::coalesce(cx, &mut sorted, &mut batch);
     early::demux(cx, &sorted.others, &mut batch);
     observer.after(Stage::EarlyDemux, &batch);
     route(cx, &device, &sorted, &mut batch);

@@ -13,6 +13,7 @@ use crate::family::{Family, V4, V6};
 use crate::fib::{Address, FoundNextHops, NextHop};
 use crate::interface::Interface;
 use crate::packet::{Gso, GsoKind, IpVersion, Packet, PacketQueue, Refusal, Verdict};
+use crate::segment;
 use crate::sysctl::ConfKnob;
 use crate::transmit;
 use crate::wire::{Ipv4Header, TcpHeader, UdpHeader};
@@ -190,11 +191,19 @@ fn in_fragments<F: Family>(
     interface: &Interface,
     mtu: u32,
 ) {
-    let Some(mut fragments) = fragment::fragment::<F>(cx, packet, mtu) else {
-        return;
-    };
-    while let Some(piece) = fragments.pop() {
-        transmit::to_interface(cx, interface, &next_hop.adjacency, piece);
+    // What stands for several is cut into those first (Linux's `ip_finish_output_gso`).
+    let mut segments = segment::segment(cx, packet);
+    while let Some(segment) = segments.pop() {
+        if segment.total_len() <= mtu as usize {
+            transmit::to_device(cx, interface, &next_hop.adjacency, segment);
+            continue;
+        }
+        let Some(mut fragments) = fragment::fragment::<F>(cx, segment, mtu) else {
+            continue;
+        };
+        while let Some(piece) = fragments.pop() {
+            transmit::to_device(cx, interface, &next_hop.adjacency, piece);
+        }
     }
 }
 
@@ -248,11 +257,9 @@ fn segment_len(packet: &Packet, gso: Gso) -> usize {
     transport + l4_len + usize::from(gso.size.get())
 }
 
-/// IPv6 routers never fragment (RFC 8200 section 4.5), IPv4 ones unless told not to; a packet that
-/// stands for several would have to be segmented otherwise than its sender asked.
+/// IPv6 routers never fragment (RFC 8200 section 4.5), IPv4 ones unless told not to.
 fn may_fragment<F: Family>(packet: &Packet) -> bool {
     F::VERSION == IpVersion::V4
-        && packet.gso.is_none()
         && Ipv4Header::ref_from_prefix(packet.data()).is_ok_and(|(ip, _)| !ip.dont_fragment())
 }
 

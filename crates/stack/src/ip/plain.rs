@@ -176,7 +176,16 @@ mod tests {
             |packet, _| packet.from_host = true,
         ];
         for change in changes {
-            let change = |packet: &mut Packet| change(packet, Gso { size, kind });
+            let change = |packet: &mut Packet| {
+                change(
+                    packet,
+                    Gso {
+                        size,
+                        kind,
+                        fixed_id: false,
+                    },
+                )
+            };
             assert!(!is_admitted(&v4(NEAR_V4, FAR_V4), change));
             assert!(!is_admitted(&v6(NEAR_V6, FAR_V6), change));
         }
