@@ -24,7 +24,7 @@ pub(crate) use error::{ErrorQueue, IcmpReport, receive_error};
 pub use filter::FilterError;
 pub use info::{SocketInfo, SocketState};
 pub use multicast::{MembershipError, MulticastOption, SourceChange};
-pub use options::{MtuDiscover, OptionError};
+pub use options::{MtuDiscover, OptionError, SocketOptions};
 pub use ready::Readiness;
 pub(crate) use receive::receive;
 pub use recv::{Received, RecvError, RecvSlot};
