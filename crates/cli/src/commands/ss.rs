@@ -379,16 +379,14 @@ Recv-Q Send-Q Local Address:Port Peer Address:Port
         let line = "\t skmem:(r832,rb212992,t0,tb0,f0,w0,o0,bl0,d3)";
         assert_eq!(memory.lines().nth(3), Some(line));
         let expected = "\
-UNCONN 0 0     *:7     *:*  v6only:0
-UNCONN 0 0 [::1]:99 [::]:*  v6only:1
+UNCONN 0 0     *:7     *:* v6only:0
+UNCONN 0 0 [::1]:99 [::]:* v6only:1
 ";
         assert_eq!(printed("-6uleH"), expected);
-        let expected = "UNCONN 0   0   0.0.0.0%tun0:*    0.0.0.0:*    transparent\n";
-        assert!(
-            printed("-4uaeH").ends_with(expected),
-            "{}",
-            printed("-4uaeH")
-        );
+        let transparent = printed("-4uaeH");
+        let last = transparent.lines().last().map(str::split_whitespace);
+        let words: Vec<_> = last.into_iter().flatten().skip(3).collect();
+        assert_eq!(words, ["0.0.0.0%tun0:*", "0.0.0.0:*", "transparent"]);
     }
 
     #[test]
