@@ -5,13 +5,13 @@
 
 mod checksums;
 mod early;
-mod errors;
 mod groups;
 mod lookup;
 mod memory;
 mod messages;
 mod moving;
 mod path_mtu;
+mod racing;
 mod receive;
 mod send;
 
