@@ -106,10 +106,11 @@ fn each_is_read_once(
                 thread::yield_now();
             }
         });
-        // As many as fit, so that none is lost.
-        let room = |sent| sent - read.load(Ordering::Acquire) <= 90 || done.load(Ordering::Acquire);
+        // As many as fit beside what readers have not given back yet, so that none is lost.
+        let is_over = || done.load(Ordering::Acquire) || stack.counters().dropped_total() > 0;
+        let room = |sent| sent - read.load(Ordering::Acquire) <= 64 || is_over();
         bring(stack, at, (own, peer), room);
-        while read.load(Ordering::Acquire) < DATAGRAMS && !done.load(Ordering::Acquire) {
+        while read.load(Ordering::Acquire) < DATAGRAMS && !is_over() {
             thread::yield_now();
         }
         done.store(true, Ordering::Release);
