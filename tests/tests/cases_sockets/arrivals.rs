@@ -18,6 +18,9 @@ fn crafted(net: &Net, port: u16, len: u16, sum: Option<u16>, payload: &[u8]) -> 
     packets::ip(net.peer, net.own, 17, &datagram)
 }
 
+/// Length field, checksum field, payload, and how much of it is delivered.
+type Case<'a> = (u16, Option<u16>, &'a [u8], Option<usize>);
+
 /// Where there is a socket, connected or not, and where there is none.
 #[test]
 fn lengths_and_checksums_are_judged_alike_wherever_they_come() {
@@ -26,7 +29,7 @@ fn lengths_and_checksums_are_judged_alike_wherever_they_come() {
         let connected = host.warm_flow();
         let bound = host.bind(net.own(PORT + 1));
         let long = [7; 300];
-        let cases: [(u16, Option<u16>, &[u8], Option<usize>); 10] = [
+        let cases: [Case<'_>; 10] = [
             (16, None, b"8 octets", Some(8)),
             // Without a checksum: for IPv4 alone.
             (16, Some(0), b"8 octets", net.pick(Some(8), None)),
@@ -138,7 +141,7 @@ fn a_refusal_is_told_once_to_who_was_refused() {
         assert!(taken.is_some_and(refused));
         assert!(socket.take_error().expect("open").is_none());
         // What waits to be read waits on.
-        host.from_peer(b"data");
+        host.peer_sends(b"data");
         host.inject("tun0", &good);
         assert!(socket.peek(&mut [0; 9]).is_err_and(refused));
         assert_eq!(drain(&socket), [b"data"]);

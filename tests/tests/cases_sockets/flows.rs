@@ -23,7 +23,7 @@ fn the_most_specific_socket_has_it_and_transit_is_forwarded() {
         // Cold, and warm.
         for _ in 0..3 {
             let own1 = SocketAddr::new(net.own1, PORT);
-            host.from_peer(b"peer");
+            host.peer_sends(b"peer");
             host.deliver("tun0", net.peer(9), net.own(PORT), b"other");
             host.deliver("tun0", net.peer(PEER_PORT), own1, b"elsewhere");
             let transit = SocketAddr::new(net.peer1, PORT);
@@ -51,13 +51,13 @@ fn a_warm_flow_hears_nothing_once_its_address_is_gone() {
             .expect("it is new");
         for _ in 0..2 {
             host.own_address(false);
-            host.from_peer(b"for somebody else by now");
+            host.peer_sends(b"for somebody else by now");
             assert_eq!(rx(&socket), None);
             let output = host.output("tun0");
             let last = packets::parse(output.last().expect("it is forwarded"));
             assert_eq!((last.dst, last.ttl), (net.own, 63));
             host.own_address(true);
-            host.from_peer(b"for us again");
+            host.peer_sends(b"for us again");
             assert_eq!(drain(&socket), [b"for us again"]);
         }
     });
@@ -76,7 +76,7 @@ fn a_warm_flow_passes_no_filter_of_sources() {
         assert!(by_tun1() && by_tun1(), "no filter, and warm there now");
         host.set("net.ipv4.conf.tun1.rp_filter", 1);
         assert_eq!([by_tun1(), by_tun1()], [!net.is_v4(); 2]);
-        host.from_peer(b"the right way");
+        host.peer_sends(b"the right way");
         assert!(rx(&socket).is_some());
         assert_eq!(by_tun1(), !net.is_v4());
     });
@@ -208,7 +208,7 @@ fn a_connected_member_of_a_group_has_its_peers_datagrams_alone() {
             host.deliver("tun0", net.peer(port), net.own(PORT), b"somebody");
         }
         for _ in 0..10 {
-            host.from_peer(b"the peer");
+            host.peer_sends(b"the peer");
         }
         assert_eq!(drain(&connected), [b"the peer"; 10]);
         let share = [&first, &third, &fourth].map(|socket| drain(socket).len());
@@ -216,7 +216,7 @@ fn a_connected_member_of_a_group_has_its_peers_datagrams_alone() {
         assert!(share.iter().all(|share| *share > 5), "{share:?}");
         drop(connected);
         for _ in 0..10 {
-            host.from_peer(b"the peer");
+            host.peer_sends(b"the peer");
         }
         let share = [first, third, fourth].map(|socket| drain(&socket).len());
         assert_eq!(share.iter().max(), Some(&10), "a flow stays together");
@@ -247,7 +247,7 @@ fn a_socket_bound_to_a_device_hears_only_what_comes_by_it() {
             }
         }
         connected.bind_device(None).expect("none");
-        host.from_peer(b"any");
+        host.peer_sends(b"any");
         assert_eq!(drain(&connected), [b"any"]);
     });
 }
@@ -295,7 +295,7 @@ fn a_dual_stack_socket_hears_both_families() {
                 dual.connect(shown(PEER_PORT)).expect("a way");
             }
             for _ in 0..3 {
-                host.from_peer(b"either");
+                host.peer_sends(b"either");
                 let mut buf = [0; 16];
                 let (len, from) = dual.recv_from(&mut buf).expect("a datagram");
                 assert_eq!((&buf[..len], from), (&b"either"[..], shown(PEER_PORT)));
@@ -315,10 +315,10 @@ fn the_flow_of_a_closed_socket_is_the_ports() {
         let connected = host.warm_flow();
         let wildcard = host.bind(host.net.any(PORT));
         drop(connected);
-        host.from_peer(b"late");
+        host.peer_sends(b"late");
         assert_eq!(drain(&wildcard), [b"late"]);
         drop(wildcard);
-        host.from_peer(b"too late");
+        host.peer_sends(b"too late");
         assert_eq!(host.output("tun0").len(), 1, "port unreachable");
         assert_eq!(host.dropped(DropReason::UdpNoSocket), 1);
     });
@@ -338,7 +338,7 @@ fn early_demux_is_what_its_knobs_say_and_never_shows() {
             host.set("net.ipv4.udp_early_demux", udp);
             let before = hits();
             for _ in 0..3 {
-                host.from_peer(b"flow");
+                host.peer_sends(b"flow");
             }
             assert_eq!(drain(&socket), [b"flow"; 3]);
             // The first may find its route stale.
@@ -349,7 +349,7 @@ fn early_demux_is_what_its_knobs_say_and_never_shows() {
         let other = Host::of(host.net, host.early_demux, host.blocking);
         let socket = other.warm_flow();
         let before = other.stack.inner().counters();
-        other.from_peer(b"flow");
+        other.peer_sends(b"flow");
         assert_eq!(drain(&socket), [b"flow"]);
         let after = other.stack.inner().counters();
         let hits = Counter::ForebayEarlyDemuxHits;

@@ -113,7 +113,7 @@ impl Host {
     }
 
     /// A datagram of the peer's comes in by tun0.
-    pub(crate) fn from_peer(&self, payload: &[u8]) {
+    pub(crate) fn peer_sends(&self, payload: &[u8]) {
         let (from, to) = (self.net.peer(PEER_PORT), self.net.own(PORT));
         self.deliver("tun0", from, to, payload);
     }
@@ -173,7 +173,7 @@ impl Host {
     pub(crate) fn warm_flow(&self) -> UdpSocket {
         let socket = self.flow();
         for _ in 0..2 {
-            self.from_peer(b"warm");
+            self.peer_sends(b"warm");
             assert_eq!(rx(&socket).as_deref(), Some(&b"warm"[..]));
         }
         socket

@@ -36,7 +36,7 @@ fn what_poll_fionread_and_peek_have_seen_is_read() {
             }
             for size in SIZES {
                 let sent = payload(size);
-                host.from_peer(&sent);
+                host.peer_sends(&sent);
                 look(&socket, &sent);
                 assert_eq!(rx(&socket), Some(sent), "{size} bytes");
                 assert_eq!(rx(&socket), None);
@@ -80,7 +80,7 @@ fn what_a_poller_has_told_of_is_read() {
                 let (from, to) = (host.net.peer(PEER_PORT), host.net.own(PORT));
                 host.inject_all("tun0", bad_packets_of(from, to, &payload(size.max(1))));
                 assert_eq!(told(), 0, "{size} bytes");
-                host.from_peer(&payload(size));
+                host.peer_sends(&payload(size));
                 assert_eq!(told(), 1, "{size} bytes");
                 assert_eq!(rx(&socket), Some(payload(size)));
                 assert_eq!(told(), 0, "{size} bytes");
@@ -114,7 +114,7 @@ fn a_bad_checksum_is_counted_once_wherever_it_is_found() {
             assert_eq!(host.csum_errors() - counted, 1, "{size} bytes");
 
             host.inject_all("tun0", &bad);
-            host.from_peer(b"good");
+            host.peer_sends(b"good");
             assert_eq!(drain(&socket), [b"good"]);
             counted += 2;
             assert_eq!((host.csum_errors(), host.in_errors()), (counted, counted));
@@ -141,7 +141,7 @@ fn a_filter_judges_what_is_verified() {
         for (bytes, expected) in kept {
             socket.attach_filter(&keep(bytes)).expect("a program");
             let errors = host.in_errors();
-            host.from_peer(b"some bytes");
+            host.peer_sends(b"some bytes");
             let is_kept = expected.is_some();
             assert_eq!(socket.is_readable().expect("an open socket"), is_kept);
             let len = expected.map_or(0, <[u8]>::len);
@@ -202,8 +202,8 @@ fn what_does_not_fit_is_lost_and_its_length_told() {
     everywhere(|host| {
         let socket = host.flow();
         for size in [10, 69, 3_001] {
-            host.from_peer(&payload(size));
-            host.from_peer(b"");
+            host.peer_sends(&payload(size));
+            host.peer_sends(b"");
             let (mut one, mut two) = ([0; 3], [0; 1]);
             let mut recv = |peek| {
                 let bufs = &mut [IoSliceMut::new(&mut one), IoSliceMut::new(&mut two)];

@@ -22,13 +22,13 @@ fn a_small_buffer_takes_few_and_always_one() {
         for _ in 0..2 {
             for size in [1, 1_000] {
                 for _ in 0..50 {
-                    host.from_peer(&vec![1; size]);
+                    host.peer_sends(&vec![1; size]);
                 }
                 assert_eq!(drain(&socket), [vec![1; size]]);
                 lost += 49;
             }
-            host.from_peer(&[1; 20_000]);
-            host.from_peer(b"no room");
+            host.peer_sends(&[1; 20_000]);
+            host.peer_sends(b"no room");
             assert_eq!(drain(&socket), [vec![1; 20_000]]);
             lost += 1;
             let rcvbuf = host.count(Counter::UdpRcvbufErrors, Counter::Udp6RcvbufErrors);
@@ -60,7 +60,7 @@ fn bad_datagrams_take_room_until_they_are_found_out() {
             assert_eq!(held(), fit * BUFFER as usize);
             assert_eq!(socket.is_readable().expect("open"), !host.blocking);
             for _ in 0..10 {
-                host.from_peer(b"good");
+                host.peer_sends(b"good");
             }
             let read = drain(&socket).len();
             assert_eq!(read, if host.blocking { fit } else { 0 });
@@ -85,7 +85,7 @@ fn every_way_out_of_the_queue_gives_its_charge_back_once() {
             let size = [10, 200, 3_000][turn % 3];
             let sent = vec![turn as u8; size];
             host.inject_all("tun0", bad_packets_of(from, to, &sent));
-            host.from_peer(&sent);
+            host.peer_sends(&sent);
             let held = memory();
             assert!(held >= BUFFER as usize);
             match turn % 7 {
@@ -113,7 +113,7 @@ fn every_way_out_of_the_queue_gives_its_charge_back_once() {
                     let nothing = [Instruction::stmt(code::RET | code::K, 0)];
                     assert_eq!(rx(&socket), Some(sent.clone()));
                     socket.attach_filter(&nothing).expect("a program");
-                    host.from_peer(&sent);
+                    host.peer_sends(&sent);
                     assert_eq!(memory(), 0, "filtered");
                     socket.detach_filter().expect("a filter");
                 }
@@ -129,7 +129,7 @@ fn every_way_out_of_the_queue_gives_its_charge_back_once() {
         }
         // As many fit as ever did.
         for _ in 0..10 {
-            host.from_peer(b"good");
+            host.peer_sends(b"good");
         }
         assert_eq!(drain(&socket).len(), (16_000 / BUFFER) as usize);
     });
