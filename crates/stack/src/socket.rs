@@ -401,6 +401,8 @@ pub(crate) enum Flag {
     Filter = 1 << 21,
     /// The program stays as it is (`SO_LOCK_FILTER`).
     LockFilter = 1 << 22,
+    /// `IP_FREEBIND`: it may be bound to any address.
+    Freebind = 1 << 25,
     /// A program picks members of the socket's group (`SO_ATTACH_REUSEPORT_CBPF`).
     GroupProgram = 1 << 31,
     /// `SO_REUSEPORT`.
