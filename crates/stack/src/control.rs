@@ -66,8 +66,8 @@ impl Stack {
             result = changed.write(name, value);
             changed
         });
-        // Where packets end does not depend on whether their sockets are looked for early.
-        if !name.ends_with("_early_demux") {
+        // Where packets end does not depend on what is looked for early, nor on what is fetched.
+        if !name.ends_with("_early_demux") && !name.ends_with("prefetch_rmem") {
             self.bump_input_generation();
         }
         result
