@@ -40,7 +40,7 @@ Examples:
   forebay bench udp --svg udp.svg                to be looked at
   forebay bench udp --kernel                     beside this kernel's sockets, as root")]
 pub(crate) struct UdpArgs {
-    /// Open sockets: 1, 10000 and 1000000 unless said; with two cores 1, and 10000 connected ones.
+    /// Open sockets: 1, 10000 and 1000000 unless said; with two cores 1, and 1000000 connected ones.
     #[arg(long, value_name = "N", value_delimiter = ',', allow_negative_numbers = true,
           value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     sockets: Vec<u32>,
@@ -50,8 +50,8 @@ pub(crate) struct UdpArgs {
           value_parser = clap::value_parser!(u8).range(1..=2))]
     cores: Vec<u8>,
 
-    /// Receive queues of the device. One core polls both; with two cores, each polls one. 1 unless
-    /// said; with two cores and one socket both.
+    /// Receive queues of the device: one core polls both, or each of two cores one. 1 unless said;
+    /// both with two cores.
     #[arg(long, value_name = "1|2", value_delimiter = ',', allow_negative_numbers = true,
           value_parser = clap::value_parser!(u8).range(1..=2))]
     queues: Vec<u8>,
@@ -244,27 +244,27 @@ impl UdpArgs {
         places
     }
 
-    /// Asked for, or telling: where many sockets share the datagrams, a batch read finds one, and
-    /// what it costs to go from core to core shows with one socket, or with some whose lines all lie
-    /// in the other core's cache.
+    /// Asked for, or telling: where many sockets share the datagrams, a batch read finds one; and
+    /// what it costs to go from core to core shows with one socket, or with so many that no cache
+    /// holds them.
     fn is_wanted(&self, place: &Place) -> bool {
         if !self.read.is_empty() && !self.read.contains(&place.read) {
             return false;
         }
-        let is_one = place.sockets == 1;
         let is_connected = place.connected == 1;
-        let is_single = place.read == Read::Single;
+        let is_one = place.sockets == 1;
+        let is_apart = is_one || is_connected && place.sockets == 1_000_000;
         let says = |is_asked: bool, is_telling: bool| self.common.full || is_asked || is_telling;
-        says(
-            !self.read.is_empty(),
-            is_single || place.cores == 1 && place.queues == 1 && is_one && is_connected,
-        ) && says(
-            !self.queues.is_empty(),
-            place.queues == 1 || place.cores == 2 && is_one,
-        ) && says(
-            !self.cores.is_empty(),
-            place.cores == 1 || is_one || is_connected && place.sockets == 10_000,
-        )
+        says(!self.cores.is_empty(), place.cores == 1 || is_apart)
+            && says(
+                !self.queues.is_empty(),
+                place.queues == 1 || place.cores == 2 && is_apart,
+            )
+            && says(
+                !self.read.is_empty(),
+                place.read == Read::Single
+                    || place.cores == 1 && place.queues == 1 && is_one && is_connected,
+            )
     }
 }
 
