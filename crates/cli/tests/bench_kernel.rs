@@ -106,6 +106,7 @@ fn the_kernels_sockets_are_read_beside_ours() {
             assert_eq!(row.get("row"), what.map(Value::from).as_ref());
             assert_eq!(row["ip_early_demux"].as_u64(), early_demux);
             assert_eq!(row["lost"].is_number(), is_kernel, "{row}");
+            assert_eq!(row["feed"].is_number(), is_kernel, "{row}");
             let is_compared = is_kernel && what.is_none();
             assert_eq!(row["kernel_ours"].is_number(), is_compared, "{row}");
         }

@@ -29,6 +29,17 @@ const PORT: u16 = 1_024;
 /// Where a socket is that is open to everybody.
 const OPEN_PORT: u16 = 1_025;
 
+/// A chunk to a socket of the kernel's.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reception {
+    pub(super) chunk: Chunk,
+    /// Datagrams that were let in and not read.
+    pub(super) lost: u64,
+    /// Nanoseconds a datagram of the core that lets them in, until each is in the socket's queue. If
+    /// that is much less than the figure, the figure is the reader's.
+    pub(super) feed: u64,
+}
+
 /// The socket, and what feeds it.
 #[derive(Debug)]
 pub(super) struct Socket {
@@ -66,17 +77,16 @@ impl Socket {
     }
 
     /// A chunk of datagrams: this thread lets them in, another one asks the socket again and again.
-    /// Measured is the time from the first one to the last that is read, for each that is read. Says
-    /// how many were not.
+    /// Measured is the time from the first one to the last that is read, for each that is read.
     pub(super) fn run(
         &self,
         network: &Network,
         clock: &Clock,
         call: Call,
-    ) -> anyhow::Result<(Chunk, u64)> {
+    ) -> anyhow::Result<Reception> {
         let generate = self.injector.drop(network, CHUNK as u32)?;
         let (is_ready, is_fed) = (AtomicBool::new(false), AtomicBool::new(false));
-        let (start, end, received) = thread::scope(|scope| {
+        let (start, end, received, feed) = thread::scope(|scope| {
             let reader = scope.spawn(|| {
                 is_ready.store(true, Ordering::Release);
                 let received = self.read_all(call, &is_fed);
@@ -89,9 +99,9 @@ impl Socket {
             let fed = self.injector.pass(network, CHUNK as u32);
             is_fed.store(true, Ordering::Release);
             let read = reader.join().map_err(|_| anyhow!("the reader panicked"))?;
-            fed?;
+            let feed = fed?;
             let (end, received) = read.map_err(Step::Receive.refused())?;
-            Ok::<_, anyhow::Error>((start, end, received))
+            Ok::<_, anyhow::Error>((start, end, received, feed))
         })?;
         ensure!(received > 0, "the kernel's socket received nothing at all");
         let chunk = Chunk {
@@ -99,7 +109,11 @@ impl Socket {
             stages: end.wrapping_sub(start) as f64 / received as f64,
             verify: 0.0,
         };
-        Ok((chunk, (CHUNK - received) as u64))
+        Ok(Reception {
+            chunk,
+            lost: (CHUNK - received) as u64,
+            feed,
+        })
     }
 
     /// Reads until a whole chunk is there, or nothing can come any more. Returns how many came.

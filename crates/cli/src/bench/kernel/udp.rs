@@ -14,7 +14,7 @@ use crate::bench::net::Family;
 use crate::bench::plot::{Plot, PlotArgs, Words};
 use crate::bench::report::{self, COLUMNS, Cell, Figures, KINDS, LEGEND, NOTES};
 use crate::bench::runner;
-use crate::bench::statistics::ratio;
+use crate::bench::statistics::{Summary, ratio};
 use crate::bench::udp::Read;
 use crate::clock::Clock;
 use crate::random::Random;
@@ -39,6 +39,7 @@ kernel         a UDP socket of Linux's in a private namespace, read by another c
                call is recv(2), many are recvmmsg(2). Generate is making frames and handing them over,
                measured by dropping them there; it goes on while others are read, and is in the figure
 forebay        this stack's socket, the same way; generate is not in the figure
+feed           median time of the core that lets datagrams in, until each is in the socket's queue
 lost           datagrams that were let in and not read; figures are for those that were read
 kernel/ours    how many times as long the kernel takes for a datagram, early demux on
 ";
@@ -84,10 +85,25 @@ struct Row {
     payload: usize,
     #[serde(flatten)]
     figures: Figures,
-    /// Datagrams of all settings here that were let in and not read.
+    /// Nanoseconds a datagram of the core that lets them in, and what was lost, in all settings here.
+    feed: Option<f64>,
     lost: Option<u64>,
     /// The kernel's time to ours, for the same setting of the knob.
     kernel_ours: Option<f64>,
+}
+
+/// What the kernel's side of a cell was like.
+#[derive(Debug, Default)]
+struct Fed {
+    /// Nanoseconds a datagram, chunk by chunk.
+    times: Vec<f64>,
+    lost: u64,
+}
+
+impl Fed {
+    fn ns(&self) -> f64 {
+        Summary::of(self.times.iter().copied()).median
+    }
 }
 
 /// Moves the calling thread to another network namespace, for good.
@@ -111,7 +127,7 @@ pub(in crate::bench) fn run(question: &Question<'_>) -> anyhow::Result<ExitCode>
     if !common.json {
         report::line(&format!("{LEGEND}{KERNEL_LEGEND}"))?;
         report::line(&format!(
-            "family connected   read by     {COLUMNS}    lost kernel/ours"
+            "family connected   read by     {COLUMNS}    feed    lost kernel/ours"
         ))?;
     }
     for (family, connected, socket) in sockets {
@@ -164,13 +180,14 @@ fn measure(
     };
     let mut random = Random::new(2);
     let rounds = common.rounds(ROUNDS);
-    let mut lost = 0;
+    let mut fed = Fed::default();
     let series = runner::run(&SETTINGS, rounds, clock, &mut random, |(is_kernel, on)| {
         if is_kernel {
             network.set_early_demux(on)?;
-            let (chunk, missing) = socket.run(network, clock, call)?;
-            lost += missing;
-            Ok(chunk)
+            let reception = socket.run(network, clock, call)?;
+            fed.lost += reception.lost;
+            fed.times.push(reception.feed as f64);
+            Ok(reception.chunk)
         } else {
             bed.set("net.ipv4.ip_early_demux", on.into())?;
             bed.run_receive_apart(clock, way)
@@ -194,12 +211,12 @@ fn measure(
             again,
             floor: None,
         };
-        let lost = is_kernel.then_some(lost);
+        let fed = is_kernel.then_some(&fed);
         place.add_to(plot, family, is_kernel, &cell);
         if common.json {
-            place.print_objects(family, &cell, lost, &ratios, clock)?;
+            place.print_objects(family, &cell, fed, &ratios, clock)?;
         } else {
-            place.print_line(family, &cell, lost, &ratios, clock)?;
+            place.print_line(family, &cell, fed, &ratios, clock)?;
         }
     }
     Ok(())
@@ -216,12 +233,12 @@ impl Place {
         plot.add(heading, cell.plot_row(label));
     }
 
-    /// `lost` is said of the kernel alone: that none of ours is, the bench demands.
+    /// `fed` is said of the kernel alone: that none of ours is lost, the bench demands.
     fn print_line(
         &self,
         family: Family,
         cell: &Cell<'_>,
-        lost: Option<u64>,
+        fed: Option<&Fed>,
         ratios: &[f64; 2],
         clock: &Clock,
     ) -> anyhow::Result<()> {
@@ -229,11 +246,11 @@ impl Place {
             connected, read, ..
         } = self;
         let [on, _off] = ratios;
-        let of_kernel = match lost {
-            Some(lost) => format!("{lost:>8}{on:>12.2}"),
+        let of_kernel = match fed {
+            Some(fed) => format!("{:>8.0}{:>8}{on:>12.2}", fed.ns(), fed.lost),
             None => String::new(),
         };
-        let by = by(lost.is_some());
+        let by = by(fed.is_some());
         let columns = cell.columns(clock);
         report::line(&format!(
             "{family:>6}{connected:>10}{read:>7} {by:<7}{columns}{of_kernel}"
@@ -245,7 +262,7 @@ impl Place {
         &self,
         family: Family,
         cell: &Cell<'_>,
-        lost: Option<u64>,
+        fed: Option<&Fed>,
         ratios: &[f64; 2],
         clock: &Clock,
     ) -> anyhow::Result<()> {
@@ -254,14 +271,15 @@ impl Place {
         for (figures, ratio) in cell.figures(clock).into_iter().zip(ratios) {
             report::json(&Row {
                 bench: "udp",
-                kernel: lost.is_some(),
+                kernel: fed.is_some(),
                 family: family.number(),
                 place: *self,
                 payload: PAYLOAD,
                 figures,
-                lost,
+                feed: fed.map(|fed| report::rounded(fed.ns(), 2)),
+                lost: fed.map(|fed| fed.lost),
                 kernel_ours: ratio
-                    .filter(|_| lost.is_some())
+                    .filter(|_| fed.is_some())
                     .map(|ratio| report::rounded(ratio, 2)),
             })?;
         }
