@@ -106,7 +106,10 @@ impl Stack {
         let inet6 = slot.options().has(Flag::Inet6);
         Ok(self.take(slot, id).map(|packet| {
             let received = copy_out(&packet, inet6, bufs);
-            self.with_local(|core| consume(core, packet));
+            self.with_idle_core(|core| {
+                self.sock_rps_record_flow(core, slot, packet.hash);
+                consume(&mut core.local, packet);
+            });
             received
         }))
     }
@@ -126,12 +129,14 @@ impl Stack {
         let inet6 = slot.options().has(Flag::Inet6);
         let mut places = slots.iter_mut();
         let mut filled = 0;
-        self.with_local(|core| {
+        self.with_idle_core(|core| {
             while places.len() > 0 {
                 let mut packets = take_many(slot, id, places.len());
-                if packets.is_empty() {
+                let Some(first) = packets.peek() else {
                     break;
-                }
+                };
+                self.sock_rps_record_flow(core, slot, first.hash);
+                let core = &mut core.local;
                 // A bad one leaves its place to the next.
                 while let Some(packet) = packets.pop() {
                     if !checksum::is_good(&packet) {
@@ -159,7 +164,10 @@ impl Stack {
         let slot = self.readable(id)?;
         let inet6 = slot.options().has(Flag::Inet6);
         Ok(self.take(slot, id).map(|packet| {
-            self.with_local(|core| core.count(in_datagrams(packet.version)));
+            self.with_idle_core(|core| {
+                self.sock_rps_record_flow(core, slot, packet.hash);
+                core.local.count(in_datagrams(packet.version));
+            });
             let about = copy_out(&packet, inet6, &mut []);
             Datagram::new(packet, about, self.demux.memory())
         }))
