@@ -256,8 +256,8 @@ impl Family for V6 {
 
     fn pseudo_header(src: Ipv6Addr, dst: Ipv6Addr, protocol: u8, len: usize) -> Checksum {
         let mut sum = Checksum::new();
-        sum.add_bytes(&src.octets());
-        sum.add_bytes(&dst.octets());
+        sum.add_u128(src.to_bits());
+        sum.add_u128(dst.to_bits());
         sum.add_u32(u32::try_from(len).unwrap_or(u32::MAX));
         sum.add_u32(u32::from(protocol));
         sum

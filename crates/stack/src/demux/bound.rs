@@ -16,7 +16,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use forebay_sync::cache_line::CacheLine;
 
-use super::row::{self, Class, Listener, Occupant, Row};
+use super::row::{self, Best, Class, Listener, Occupant, Row};
 use crate::siphash::Key;
 use crate::socket::{Flag, Options, SocketId, lock};
 
@@ -92,7 +92,7 @@ impl Bound {
         port: u16,
         mut score: impl FnMut(&Listener) -> Option<u32>,
         mut choose: impl FnMut(&mut dyn Iterator<Item = &Listener>, usize) -> usize,
-    ) -> Option<SocketId> {
+    ) -> Option<Best> {
         let places = [
             Place { addr, port },
             Place {

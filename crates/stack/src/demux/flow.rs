@@ -42,6 +42,12 @@ impl Flow {
         }
     }
 
+    /// Whether both end at the same address and port here.
+    #[inline]
+    pub(crate) fn has_local_end_of(&self, other: &Self) -> bool {
+        (self.local, self.ports >> 16, self.kind) == (other.local, other.ports >> 16, other.kind)
+    }
+
     pub(crate) fn protocol(&self) -> u8 {
         (self.kind >> 8) as u8
     }

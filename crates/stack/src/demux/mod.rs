@@ -37,7 +37,7 @@ use forebay_sync::static_key::StaticKey;
 use self::bound::{Binding, Bound, InUse};
 use self::established::Established;
 use self::flow::{Flow, KeySet};
-use self::row::{Class, Listener};
+use self::row::{Best, Class, Listener};
 use crate::family::{V4, V6};
 use crate::packet::{IpVersion, Packet};
 use crate::siphash::Key;
@@ -145,20 +145,20 @@ impl Demux {
         local: (IpAddr, u16),
         iif: u32,
         mut ask: impl FnMut(&Slot, usize) -> Option<usize>,
-    ) -> Option<SocketId> {
-        let hash = flow.hash(self.key);
+    ) -> Option<Best> {
         let mut choose = |members: &mut dyn Iterator<Item = &Listener>, count| {
             let by_program = self
                 .group_program(members)
                 .and_then(|slot| ask(slot, count));
             by_program
                 .filter(|nth| *nth < count)
-                .unwrap_or_else(|| scale(hash, count))
+                .unwrap_or_else(|| scale(flow.hash(self.key), count))
         };
         let mut moves = self.moves.load(Ordering::Acquire);
         loop {
-            if let Some(hit) = self.find_connected(flow, hash, iif) {
-                return Some(hit.id);
+            if let Some(id) = self.connected(flow, iif) {
+                let is_member = false;
+                return Some(Best { id, is_member });
             }
             let score = |listener: &Listener| self.score(listener, local.0, flow, iif);
             let found = self.bound.find(local.0, local.1, score, &mut choose);
@@ -168,6 +168,31 @@ impl Demux {
             }
             moves = now;
         }
+    }
+
+    /// Whether a connected socket takes the flow's packets.
+    #[inline]
+    pub(crate) fn is_connected(&self, flow: &Flow, iif: u32) -> bool {
+        let mut moves = self.moves.load(Ordering::Acquire);
+        loop {
+            let found = self.connected(flow, iif);
+            let now = self.moves.load(Ordering::Acquire);
+            if found.is_some() || now == moves {
+                return found.is_some();
+            }
+            moves = now;
+        }
+    }
+
+    /// The socket that is connected so. The table is asked only if somebody is in it: a socket that
+    /// moves there turns the key before it counts the move.
+    #[inline]
+    fn connected(&self, flow: &Flow, iif: u32) -> Option<SocketId> {
+        if !self.early_key(flow.protocol()).is_enabled() {
+            return None;
+        }
+        let hit = self.find_connected(flow, flow.hash(self.key), iif)?;
+        Some(hit.id)
     }
 
     /// The first member that has a program for its group.
@@ -185,8 +210,7 @@ impl Demux {
         let mut moves = self.moves.load(Ordering::Acquire);
         loop {
             takers.clear();
-            let hit = self.find_connected(flow, flow.hash(self.key), iif);
-            takers.extend(hit.map(|hit| hit.id));
+            takers.extend(self.connected(flow, iif));
             self.bound.for_each(local.0, local.1, |listener| {
                 if self.score(listener, local.0, flow, iif).is_some() {
                     takers.push(listener.id);

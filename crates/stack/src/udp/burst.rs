@@ -12,7 +12,7 @@ use super::receive;
 use crate::core::{Context, Local};
 use crate::demux::flow::Flow;
 use crate::packet::{Packet, PacketQueue, Verdict};
-use crate::socket::{Slot, SocketId, Status};
+use crate::socket::{Mode, Slot, SocketId, Status};
 
 /// The burst in hand.
 #[derive(Default)]
@@ -28,6 +28,9 @@ struct Recipient {
     iif: u32,
     /// Of the datagram that came last.
     flow: Flow,
+    /// Takes what comes to the flow's local end from anybody, unless another socket is connected to
+    /// them.
+    is_open: bool,
 }
 
 /// A socket, in the state in which it takes a datagram.
@@ -36,6 +39,8 @@ pub(crate) struct Taker<'a> {
     pub(crate) id: SocketId,
     pub(crate) slot: &'a Slot,
     pub(crate) status: Status,
+    /// Chosen from a group: the next datagram may go to another member.
+    pub(crate) is_member: bool,
 }
 
 impl<'a> Taker<'a> {
@@ -44,20 +49,37 @@ impl<'a> Taker<'a> {
     pub(super) fn of(cx: &Context<'a>, id: SocketId, flow: &Flow, iif: u32) -> Option<Self> {
         let slot = cx.stack.demux.sockets().slot(id.slot)?;
         let status = slot.takes(id, flow, iif)?;
-        Some(Self { id, slot, status })
+        Some(Self {
+            id,
+            slot,
+            status,
+            is_member: false,
+        })
     }
 }
 
-impl Burst {
-    /// Whether a datagram of this flow goes where the last one went; `found` is what early demux
-    /// knows. Whoever is published while the batch is under way may come too late for it.
-    #[inline]
-    pub(super) fn continues(&self, flow: &Flow, iif: u32, found: Option<SocketId>) -> bool {
-        self.recipient.as_ref().is_some_and(|last| {
-            last.flow == *flow && last.iif == iif && found.is_none_or(|id| id == last.id)
-        })
+/// Whether a datagram of this flow goes where the last one went; `found` is what early demux knows.
+/// Whoever is published while the batch is under way may come too late for it.
+#[inline]
+pub(super) fn continues(
+    cx: &Context<'_>,
+    flow: &Flow,
+    iif: u32,
+    found: Option<SocketId>,
+) -> bool {
+    let Some(last) = &cx.core.burst.recipient else {
+        return false;
+    };
+    if last.iif != iif || found.is_some_and(|id| id != last.id) {
+        return false;
     }
+    last.flow == *flow
+        || (last.is_open
+            && last.flow.has_local_end_of(flow)
+            && !cx.stack.demux.is_connected(flow, iif))
+}
 
+impl Burst {
     /// One more of the same.
     pub(super) fn push(&mut self, datagram: Packet) {
         self.datagrams.push(datagram);
@@ -77,6 +99,7 @@ pub(super) fn add(cx: &mut Context<'_>, taker: &Taker<'_>, flow: Flow, datagram:
         state,
         iif: datagram.iif,
         flow,
+        is_open: taker.status.mode == Mode::Bound && !taker.is_member,
     });
     burst.datagrams.push(datagram);
 }

@@ -6,7 +6,7 @@
 
 use crate::family::{Family, V4, V6};
 use crate::packet::{ChecksumState, IpVersion, Packet};
-use crate::wire::protocol;
+use crate::wire::{Checksum, protocol};
 
 /// Longest datagram, its header included, that is verified on arrival (Linux's `CHECKSUM_BREAK`).
 pub(super) const MAX_ON_ARRIVAL: usize = 76;
@@ -26,13 +26,22 @@ fn is_right(packet: &Packet) -> bool {
 }
 
 fn sums_up<F: Family>(packet: &Packet) -> bool {
-    let mut skip = usize::from(packet.l4_offset);
-    let len = packet.total_len().saturating_sub(skip);
+    let offset = usize::from(packet.l4_offset);
+    let len = packet.total_len().saturating_sub(offset);
     let (src, dst) = (F::src(packet), F::dst(packet));
     let mut sum = F::pseudo_header(src, dst, protocol::UDP, len);
+    if packet.has_frags() {
+        add_chunks(&mut sum, packet, offset);
+    } else {
+        sum.add_bytes(packet.data().get(offset..).unwrap_or_default());
+    }
+    sum.is_valid()
+}
+
+#[cold]
+fn add_chunks(sum: &mut Checksum, packet: &Packet, mut skip: usize) {
     for chunk in packet.chunks() {
         sum.add_bytes(chunk.get(skip..).unwrap_or_default());
         skip = skip.saturating_sub(chunk.len());
     }
-    sum.is_valid()
 }

@@ -111,6 +111,7 @@ impl Stack {
 
 /// An address as the socket's family writes it: on an IPv6 socket, IPv4 is mapped. Addresses that
 /// mean something on one link only name the interface.
+#[inline]
 pub(super) fn present(addr: IpAddr, port: u16, inet6: bool, ifindex: u32) -> SocketAddr {
     let addr = match addr {
         IpAddr::V4(addr) if inet6 => addr.to_ipv6_mapped(),

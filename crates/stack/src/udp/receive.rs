@@ -94,7 +94,7 @@ fn deliver<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
     let found = packet.socket.take();
     // A group's program may send the datagrams of one flow to different members.
     let is_by_flow = found.is_some() || !cx.stack.demux.group_programs().is_enabled();
-    if is_by_flow && cx.core.burst.continues(&flow, packet.iif, found) {
+    if is_by_flow && burst::continues(cx, &flow, packet.iif, found) {
         return cx.core.burst.push(packet);
     }
     let early = found.and_then(|id| Taker::of(cx, id, &flow, packet.iif));
@@ -119,11 +119,12 @@ fn find<'a, F: Family>(cx: &mut Context<'a>, packet: &Packet, flow: &Flow) -> Op
     // Each turn, a socket has moved meanwhile.
     loop {
         let ask = |slot: &Slot, _count: usize| filter::pick(cx, slot, packet);
-        let id = stack
+        let best = stack
             .demux
             .lookup(flow, local::<F>(packet), packet.iif, ask)?;
-        if let Some(taker) = Taker::of(cx, id, flow, packet.iif) {
-            return Some(taker);
+        if let Some(taker) = Taker::of(cx, best.id, flow, packet.iif) {
+            let is_member = best.is_member;
+            return Some(Taker { is_member, ..taker });
         }
     }
 }

@@ -84,7 +84,7 @@ impl Stack {
         buf: &mut [u8],
         peek: bool,
     ) -> Result<Option<Received>, RecvError> {
-        self.udp_recv_vectored(id, &mut [IoSliceMut::new(buf)], peek)
+        self.recv_with(id, peek, |packet, offset| packet.copy_to(offset, buf))
     }
 
     /// As [`udp_recv`](Self::udp_recv), into several buffers, each of which is filled before the
@@ -99,16 +99,13 @@ impl Stack {
         bufs: &mut [IoSliceMut<'_>],
         peek: bool,
     ) -> Result<Option<Received>, RecvError> {
-        let slot = self.readable(id)?;
-        if peek {
-            return Ok(self.peek(slot, id, bufs));
-        }
-        let inet6 = slot.options().has(Flag::Inet6);
-        Ok(self.take(slot, id).map(|packet| {
-            let received = copy_out(&packet, inet6, bufs);
-            self.with_local(|core| consume(core, packet));
-            received
-        }))
+        self.recv_with(id, peek, |packet, mut offset| {
+            let start = offset;
+            for buf in bufs {
+                offset += packet.copy_to(offset, buf);
+            }
+            offset - start
+        })
     }
 
     /// Takes as many datagrams as there are, and places for them: what recvmmsg(2) does without
@@ -137,8 +134,8 @@ impl Stack {
                     if !checksum::is_good(&packet) {
                         drop_bad(core, slot, packet);
                     } else if let Some(place) = places.next() {
-                        let bufs = &mut [IoSliceMut::new(place.buf)];
-                        place.received = Some(copy_out(&packet, inet6, bufs));
+                        let len = packet.copy_to(payload_offset(&packet), place.buf);
+                        place.received = Some(about(&packet, inet6, len));
                         consume(core, packet);
                         filled += 1;
                     }
@@ -160,7 +157,7 @@ impl Stack {
         let inet6 = slot.options().has(Flag::Inet6);
         Ok(self.take(slot, id).map(|packet| {
             self.with_local(|core| core.count(in_datagrams(packet.version)));
-            let about = copy_out(&packet, inet6, &mut []);
+            let about = about(&packet, inet6, 0);
             Datagram::new(packet, about, self.demux.memory())
         }))
     }
@@ -199,7 +196,32 @@ impl Stack {
         Ok(slot.queue.take_error())
     }
 
+    /// Has the datagram at the front copied from an offset on; `copy` says how much it did.
+    #[inline]
+    fn recv_with(
+        &self,
+        id: SocketId,
+        peek: bool,
+        copy: impl FnOnce(&Packet, usize) -> usize,
+    ) -> Result<Option<Received>, RecvError> {
+        let slot = self.readable(id)?;
+        let inet6 = slot.options().has(Flag::Inet6);
+        let copy_out = |packet: &Packet| {
+            let len = copy(packet, payload_offset(packet));
+            about(packet, inet6, len)
+        };
+        if peek {
+            return Ok(self.first_good(slot, id, copy_out));
+        }
+        Ok(self.take(slot, id).map(|packet| {
+            let received = copy_out(&packet);
+            self.with_local(|core| consume(core, packet));
+            received
+        }))
+    }
+
     /// The slot of a socket that has no error to tell.
+    #[inline]
     fn readable(&self, id: SocketId) -> Result<&Slot, RecvError> {
         let slot = self.demux.sockets().get(id).ok_or(NotOpen)?;
         match slot.queue.take_error() {
@@ -209,19 +231,15 @@ impl Stack {
     }
 
     /// The first good datagram; bad ones before it are dropped.
+    #[inline]
     fn take(&self, slot: &Slot, id: SocketId) -> Option<Packet> {
         loop {
-            let packet = read(slot, id)?.pop()?;
+            let packet = slot.queue.pop(|| slot.status_of(id).is_some())?;
             if checksum::is_good(&packet) {
                 return Some(packet);
             }
             self.with_local(|core| drop_bad(core, slot, packet));
         }
-    }
-
-    fn peek(&self, slot: &Slot, id: SocketId, bufs: &mut [IoSliceMut<'_>]) -> Option<Received> {
-        let inet6 = slot.options().has(Flag::Inet6);
-        self.first_good(slot, id, |packet| copy_out(packet, inet6, bufs))
     }
 
     /// Looks at the first good datagram, which is verified and stays; bad ones before it are
@@ -281,29 +299,28 @@ fn consume(core: &mut Local, packet: Packet) {
     core.consume(packet);
 }
 
+#[cold]
 fn drop_bad(core: &mut Local, slot: &Slot, packet: Packet) {
     slot.add_drops(1);
     core.allowance.uncharge(packet.truesize());
     core.drop(packet, DropReason::UdpCsum);
 }
 
-fn copy_out(packet: &Packet, inet6: bool, bufs: &mut [IoSliceMut<'_>]) -> Received {
+/// What is told of a datagram of which so many bytes were copied.
+#[inline]
+fn about(packet: &Packet, inet6: bool, len: usize) -> Received {
     match packet.version {
-        IpVersion::V4 => copy_from::<V4>(packet, inet6, bufs),
-        IpVersion::V6 => copy_from::<V6>(packet, inet6, bufs),
+        IpVersion::V4 => about_one_of::<V4>(packet, inet6, len),
+        IpVersion::V6 => about_one_of::<V6>(packet, inet6, len),
     }
 }
 
-fn copy_from<F: Family>(packet: &Packet, inet6: bool, bufs: &mut [IoSliceMut<'_>]) -> Received {
-    let offset = payload_offset(packet);
-    let mut len = 0;
-    for buf in bufs {
-        len += packet.copy_to(offset + len, buf);
-    }
+#[inline]
+fn about_one_of<F: Family>(packet: &Packet, inet6: bool, len: usize) -> Received {
     let (from, local): (IpAddr, IpAddr) = (F::src(packet).into(), F::dst(packet).into());
     Received {
         len,
-        full_len: packet.total_len().saturating_sub(offset),
+        full_len: packet.total_len().saturating_sub(payload_offset(packet)),
         from: present(from, packet.src_port, inet6, packet.iif),
         local: present(local, packet.dst_port, inet6, packet.iif),
         iif: packet.iif,

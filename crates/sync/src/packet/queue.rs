@@ -4,8 +4,8 @@ use std::iter::successors;
 use std::mem::take;
 use std::ptr::NonNull;
 
-use super::Buf;
 use super::slot::Slot;
+use super::{Buf, STRIDE};
 use crate::prefetch::fetch;
 
 /// A first-in-first-out queue of packets, linked through their buffers: it
@@ -14,8 +14,9 @@ pub struct Queue<M> {
     head: Option<Buf<M>>,
     /// The last packet's slot, while there is one.
     tail: Option<NonNull<Slot<M>>>,
-    len: usize,
-    bytes: usize,
+    len: u32,
+    /// Of all packets, fragments included.
+    buffers: u32,
 }
 
 // SAFETY: the queue owns its packets alone; `tail` is one of them.
@@ -31,17 +32,17 @@ impl<M> Queue<M> {
             head: None,
             tail: None,
             len: 0,
-            bytes: 0,
+            buffers: 0,
         }
     }
 
     /// Puts a packet at the end.
     #[inline(always)]
     pub fn push(&mut self, packet: Buf<M>) {
-        let (last, bytes) = (packet.slot(), packet.truesize());
+        let (last, buffers) = (packet.slot(), packet.buffers());
         self.link(packet, last);
         self.len += 1;
-        self.bytes += bytes;
+        self.buffers += buffers as u32;
     }
 
     /// Takes the packet at the front.
@@ -54,18 +55,18 @@ impl<M> Queue<M> {
             None => self.tail = None,
         }
         self.len -= 1;
-        self.bytes -= packet.truesize();
+        self.buffers -= packet.buffers() as u32;
         Some(packet)
     }
 
     /// Takes up to `max` packets at the front, to the end of `out`.
     pub fn pop_many(&mut self, max: usize, out: &mut Vec<Buf<M>>) {
-        if self.len > max {
+        if self.len() > max {
             out.extend((0..max).map_while(|_| self.pop()));
             return;
         }
         // All of them: nothing left to account for.
-        out.reserve(self.len);
+        out.reserve(self.len());
         let mut next = take(self).head.take();
         while let Some(mut packet) = next {
             next = packet.head_mut().next.take();
@@ -83,20 +84,20 @@ impl<M> Queue<M> {
         if let (Some(first), Some(last)) = (other.head.take(), other.tail.take()) {
             self.link(first, last);
             self.len += take(&mut other.len);
-            self.bytes += take(&mut other.bytes);
+            self.buffers += take(&mut other.buffers);
         }
     }
 
     /// Packets in the queue.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.len
+        self.len as usize
     }
 
     /// Bytes of memory its packets hold: the sum of [`Buf::truesize`].
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.bytes
+        self.buffers as usize * STRIDE
     }
 
     /// Whether there is no packet.

@@ -54,7 +54,7 @@ fn of_a_group_the_chosen_member_is_found_or_the_next_that_is_right() {
         let addr = "10.0.0.1".parse().expect("an address");
         bound
             .find(addr, 53, score, |_, count| choose(count))
-            .map(|id| id.slot)
+            .map(|best| best.id.slot)
     };
     for chosen in 0..4 {
         assert_eq!(find(&[], chosen), Some(chosen as u32 + 1));
@@ -75,7 +75,7 @@ fn of_a_group_the_chosen_member_is_found_or_the_next_that_is_right() {
         |_| Some(0),
         |_, _| 9,
     );
-    assert_eq!(alone, Some(id(9)));
+    assert_eq!(alone.map(|best| (best.id, best.is_member)), Some((id(9), false)));
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn the_more_specific_row_wins_then_the_score_then_the_last_bound() {
     let find = |addr: &str, port, score: fn(&Listener) -> Option<u32>| {
         bound
             .find(addr.parse().expect("an address"), port, score, |_, _| 0)
-            .map(|id| id.slot)
+            .map(|best| best.id.slot)
     };
     assert_eq!(find("10.0.0.1", 53, |_| Some(0)), Some(3));
     assert_eq!(
