@@ -28,6 +28,8 @@ pub(crate) trait Family: Copy + Send + Sync + 'static {
     const ICMP: u8;
     /// Bytes of its header without options or extension headers.
     const HEADER_LEN: usize;
+    /// Where the addresses begin, source first; they end its header without options.
+    const ADDRESSES: usize;
     /// The all-zero address.
     const UNSPECIFIED: Self::Addr;
     /// Its IP counters.
@@ -103,6 +105,7 @@ impl Family for V4 {
     const VERSION: IpVersion = IpVersion::V4;
     const ICMP: u8 = protocol::ICMP;
     const HEADER_LEN: usize = Ipv4Header::LEN;
+    const ADDRESSES: usize = 12;
     const UNSPECIFIED: Ipv4Addr = Ipv4Addr::UNSPECIFIED;
     const MIB: &'static IpMib = &MIB_V4;
     const FRAG_TIME: Knob = Knob::IpfragTime;
@@ -233,6 +236,7 @@ impl Family for V6 {
     const VERSION: IpVersion = IpVersion::V6;
     const ICMP: u8 = protocol::ICMPV6;
     const HEADER_LEN: usize = Ipv6Header::LEN;
+    const ADDRESSES: usize = 8;
     const UNSPECIFIED: Ipv6Addr = Ipv6Addr::UNSPECIFIED;
     const MIB: &'static IpMib = &MIB_V6;
     const FRAG_TIME: Knob = Knob::Ip6fragTime;

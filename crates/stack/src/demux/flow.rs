@@ -31,6 +31,23 @@ impl Flow {
         }
     }
 
+    /// Whether the packet is of this flow, without making a flow of it.
+    #[inline]
+    pub(crate) fn is_of_packet<F: Family>(&self, packet: &Packet) -> bool {
+        self.kind == kind(packet.protocol, F::VERSION)
+            && self.ports == join_ports(packet.dst_port, packet.src_port)
+            && self.remote == split(F::src(packet).to_u128())
+            && self.local == split(F::dst(packet).to_u128())
+    }
+
+    /// Whether the packet goes to the same address and port here.
+    #[inline]
+    pub(crate) fn ends_where<F: Family>(&self, packet: &Packet) -> bool {
+        self.kind == kind(packet.protocol, F::VERSION)
+            && self.ports >> 16 == u32::from(packet.dst_port)
+            && self.local == split(F::dst(packet).to_u128())
+    }
+
     /// The flow between two ends of one family.
     pub(crate) fn new(protocol: u8, local: (IpAddr, u16), remote: (IpAddr, u16)) -> Self {
         let version = version_of(local.0);
@@ -40,12 +57,6 @@ impl Flow {
             ports: join_ports(local.1, remote.1),
             kind: kind(protocol, version),
         }
-    }
-
-    /// Whether both end at the same address and port here.
-    #[inline]
-    pub(crate) fn has_local_end_of(&self, other: &Self) -> bool {
-        (self.local, self.ports >> 16, self.kind) == (other.local, other.ports >> 16, other.kind)
     }
 
     pub(crate) fn protocol(&self) -> u8 {

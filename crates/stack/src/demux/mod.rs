@@ -256,13 +256,15 @@ impl Demux {
         first.or(second)
     }
 
-    /// Fetches the keys that [`find_connected`](Self::find_connected) will most likely compare.
+    /// Fetches the keys that [`find_connected`](Self::find_connected) will most likely compare, and
+    /// the line of the queue that they lead to.
     #[inline]
-    fn prefetch_keys(&self, hash: u64) {
+    fn prefetch_socket(&self, hash: u64) {
         if let Some((index, which)) = self.established.first(hash).map(unpack_word)
             && let Some(slot) = self.sockets.slot(index)
         {
             prefetch_read(slot.key_set(which));
+            slot.queue.prefetch();
         }
     }
 

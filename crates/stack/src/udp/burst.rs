@@ -11,6 +11,7 @@ use super::queue::Moved;
 use super::receive;
 use crate::core::{Context, Local};
 use crate::demux::flow::Flow;
+use crate::family::Family;
 use crate::packet::{Packet, PacketQueue, Verdict};
 use crate::socket::{Mode, Slot, SocketId, Status};
 
@@ -58,29 +59,33 @@ impl<'a> Taker<'a> {
     }
 }
 
-/// Whether a datagram of this flow goes where the last one went; `found` is what early demux knows.
-/// Whoever is published while the batch is under way may come too late for it.
+/// Whether a datagram goes where the last one went; `found` is what early demux knows. Whoever is
+/// published while the batch is under way may come too late for it.
 #[inline]
-pub(super) fn continues(
+pub(super) fn continues<F: Family>(
     cx: &Context<'_>,
-    flow: &Flow,
-    iif: u32,
+    datagram: &Packet,
     found: Option<SocketId>,
 ) -> bool {
     let Some(last) = &cx.core.burst.recipient else {
         return false;
     };
-    if last.iif != iif || found.is_some_and(|id| id != last.id) {
+    if last.iif != datagram.iif || found.is_some_and(|id| id != last.id) {
         return false;
     }
-    last.flow == *flow
-        || (last.is_open
-            && last.flow.has_local_end_of(flow)
-            && !cx.stack.demux.is_connected(flow, iif))
+    last.flow.is_of_packet::<F>(datagram)
+        || (last.is_open && last.flow.ends_where::<F>(datagram) && is_open_to::<F>(cx, datagram))
+}
+
+/// Whether no socket is connected to who sent the datagram.
+fn is_open_to<F: Family>(cx: &Context<'_>, datagram: &Packet) -> bool {
+    let demux = &cx.stack.demux;
+    !demux.is_connected(&Flow::of_packet::<F>(datagram), datagram.iif)
 }
 
 impl Burst {
     /// One more of the same.
+    #[inline]
     pub(super) fn push(&mut self, datagram: Packet) {
         self.datagrams.push(datagram);
     }

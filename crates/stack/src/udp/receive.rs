@@ -37,6 +37,7 @@ pub(crate) fn receive<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
 }
 
 /// A packet that stands for several datagrams, one after the other.
+#[inline(never)]
 fn receive_segments<F: Family>(cx: &mut Context<'_>, packet: Packet) {
     let mut datagrams = segment::segment(cx, packet);
     while let Some(datagram) = datagrams.pop() {
@@ -46,6 +47,7 @@ fn receive_segments<F: Family>(cx: &mut Context<'_>, packet: Packet) {
 
 /// The header's rules, and the checksum of a short datagram; trims the packet to the datagram and
 /// notes its ports.
+#[inline]
 fn check<F: Family>(packet: &mut Packet) -> Result<(), DropReason> {
     let offset = usize::from(packet.l4_offset);
     if !packet.linearize(offset + UdpHeader::LEN) {
@@ -65,14 +67,15 @@ fn check<F: Family>(packet: &mut Packet) -> Result<(), DropReason> {
         // The sender computed none, as RFC 768 allows and RFC 8200 section 8.1 does not.
         (0, IpVersion::V4) => packet.checksum = ChecksumState::Verified,
         (0, IpVersion::V6) => return Err(DropReason::UdpCsum),
-        _ if len <= checksum::MAX_ON_ARRIVAL => verify(packet)?,
+        _ if len <= checksum::MAX_ON_ARRIVAL => verify::<F>(packet)?,
         _ => {}
     }
     Ok(())
 }
 
-fn verify(packet: &mut Packet) -> Result<(), DropReason> {
-    if !checksum::is_good(packet) {
+#[inline]
+fn verify<F: Family>(packet: &mut Packet) -> Result<(), DropReason> {
+    if !checksum::is_good_of::<F>(packet) {
         return Err(DropReason::UdpCsum);
     }
     packet.checksum = ChecksumState::Verified;
@@ -89,14 +92,25 @@ fn is_for_one<F: Family>(cx: &Context<'_>, packet: &Packet) -> bool {
 
 /// To the socket that early demux found, if that is still where it was, else to the one that the
 /// ordinary lookup finds; in one burst with the datagrams before it that are for the same.
+#[inline]
 fn deliver<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
-    let flow = Flow::of_packet::<F>(&packet);
     let found = packet.socket.take();
     // A group's program may send the datagrams of one flow to different members.
     let is_by_flow = found.is_some() || !cx.stack.demux.group_programs().is_enabled();
-    if is_by_flow && burst::continues(cx, &flow, packet.iif, found) {
+    if is_by_flow && burst::continues::<F>(cx, &packet, found) {
         return cx.core.burst.push(packet);
     }
+    deliver_to_another::<F>(cx, packet, found);
+}
+
+/// To another socket than the last one, or so it seems.
+#[inline(never)]
+fn deliver_to_another<F: Family>(
+    cx: &mut Context<'_>,
+    packet: Packet,
+    found: Option<SocketId>,
+) {
+    let flow = Flow::of_packet::<F>(&packet);
     let early = found.and_then(|id| Taker::of(cx, id, &flow, packet.iif));
     let Some(taker) = early.or_else(|| find::<F>(cx, &packet, &flow)) else {
         return no_socket::<F>(cx, packet);
@@ -161,6 +175,7 @@ fn deliver_to<'a, F: Family>(
 }
 
 /// Every socket that wants it gets a copy, the last one the datagram itself.
+#[inline(never)]
 fn deliver_to_all<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
     let flow = Flow::of_packet::<F>(&packet);
     let demux = &cx.stack.demux;
@@ -177,7 +192,7 @@ fn deliver_to_all<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
     // What came before goes before.
     burst::flush(cx);
     if !takers.is_empty()
-        && let Err(reason) = verify(&mut packet)
+        && let Err(reason) = verify::<F>(&mut packet)
     {
         // Each reader of a copy would find it out for himself.
         return cx.drop(packet, reason);
@@ -207,7 +222,7 @@ fn offer(cx: &mut Context<'_>, id: SocketId, flow: &Flow, mut packet: Packet) {
 
 fn no_socket<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
     // Nobody answers what may never have been sent.
-    if let Err(reason) = verify(&mut packet) {
+    if let Err(reason) = verify::<F>(&mut packet) {
         return cx.drop(packet, reason);
     }
     icmp::send_error::<F>(cx, &packet, IcmpError::PortUnreachable);

@@ -1,11 +1,11 @@
 //! Datagrams that an application reads.
 
-use core::net::{IpAddr, SocketAddr};
+use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4};
 use std::io::IoSliceMut;
 
 use super::checksum;
 use super::datagram::Datagram;
-use super::info::present;
+use super::info::present_v6;
 use super::queue::Reading;
 use super::socket::NotOpen;
 use crate::core::Local;
@@ -206,18 +206,35 @@ impl Stack {
     ) -> Result<Option<Received>, RecvError> {
         let slot = self.readable(id)?;
         let inet6 = slot.options().has(Flag::Inet6);
-        let copy_out = |packet: &Packet| {
-            let len = copy(packet, payload_offset(packet));
-            about(packet, inet6, len)
-        };
         if peek {
-            return Ok(self.first_good(slot, id, copy_out));
+            return Ok(self.first_good(slot, id, |packet| {
+                let len = copy(packet, payload_offset(packet));
+                about(packet, inet6, len)
+            }));
         }
-        Ok(self.take(slot, id).map(|packet| {
-            let received = copy_out(&packet);
-            self.with_local(|core| consume(core, packet));
-            received
-        }))
+        let Some(packet) = self.take(slot, id) else {
+            return Ok(None);
+        };
+        let len = copy(&packet, payload_offset(&packet));
+        match (packet.version, inet6) {
+            (IpVersion::V4, false) => self.finish::<PlainV4>(packet, len),
+            (IpVersion::V4, true) => self.finish::<MappedV4>(packet, len),
+            (IpVersion::V6, _) => self.finish::<PlainV6>(packet, len),
+        }
+    }
+
+    /// Frees a datagram whose payload was copied, and tells of it: what
+    /// [`recv_with`](Self::recv_with) returns, in the place where it is returned. A function for each
+    /// kind: merged, they would write the same words byte by byte.
+    #[inline(never)]
+    fn finish<S: Shown>(
+        &self,
+        packet: Packet,
+        len: usize,
+    ) -> Result<Option<Received>, RecvError> {
+        let received = S::about(&packet, len);
+        self.with_local(|core| consume(core, packet));
+        Ok(Some(received))
     }
 
     /// The slot of a socket that has no error to tell.
@@ -309,24 +326,71 @@ fn drop_bad(core: &mut Local, slot: &Slot, packet: Packet) {
 /// What is told of a datagram of which so many bytes were copied.
 #[inline]
 fn about(packet: &Packet, inet6: bool, len: usize) -> Received {
-    match packet.version {
-        IpVersion::V4 => about_one_of::<V4>(packet, inet6, len),
-        IpVersion::V6 => about_one_of::<V6>(packet, inet6, len),
+    match (packet.version, inet6) {
+        (IpVersion::V4, false) => PlainV4::about(packet, len),
+        (IpVersion::V4, true) => MappedV4::about(packet, len),
+        (IpVersion::V6, _) => PlainV6::about(packet, len),
     }
 }
 
-#[inline]
-fn about_one_of<F: Family>(packet: &Packet, inet6: bool, len: usize) -> Received {
-    let (from, local): (IpAddr, IpAddr) = (F::src(packet).into(), F::dst(packet).into());
-    Received {
-        len,
-        full_len: packet.total_len().saturating_sub(payload_offset(packet)),
-        from: present(from, packet.src_port, inet6, packet.iif),
-        local: present(local, packet.dst_port, inet6, packet.iif),
-        iif: packet.iif,
-        ttl: F::hop_limit(packet),
-        tos: F::traffic_class(packet),
-        timestamp: packet.timestamp,
+/// How addresses of a family are shown to a socket.
+trait Shown {
+    type Family: Family;
+
+    fn show(addr: <Self::Family as Family>::Addr, port: u16, iif: u32) -> SocketAddr;
+
+    #[inline]
+    fn about(packet: &Packet, len: usize) -> Received {
+        let (src, dst) = (
+            Self::Family::src(packet),
+            Self::Family::dst(packet),
+        );
+        Received {
+            len,
+            full_len: packet.total_len().saturating_sub(payload_offset(packet)),
+            from: Self::show(src, packet.src_port, packet.iif),
+            local: Self::show(dst, packet.dst_port, packet.iif),
+            iif: packet.iif,
+            ttl: Self::Family::hop_limit(packet),
+            tos: Self::Family::traffic_class(packet),
+            timestamp: packet.timestamp,
+        }
+    }
+}
+
+/// IPv4 on an IPv4 socket.
+struct PlainV4;
+
+impl Shown for PlainV4 {
+    type Family = V4;
+
+    #[inline]
+    fn show(addr: Ipv4Addr, port: u16, _iif: u32) -> SocketAddr {
+        SocketAddrV4::new(addr, port).into()
+    }
+}
+
+/// IPv4 on an IPv6 socket.
+struct MappedV4;
+
+impl Shown for MappedV4 {
+    type Family = V4;
+
+    #[inline]
+    fn show(addr: Ipv4Addr, port: u16, iif: u32) -> SocketAddr {
+        present_v6(addr.to_ipv6_mapped(), port, iif)
+    }
+}
+
+/// IPv6.
+struct PlainV6;
+
+impl Shown for PlainV6 {
+    type Family = V6;
+
+    #[inline]
+    fn show(addr: Ipv6Addr, port: u16, iif: u32) -> SocketAddr {
+        present_v6(addr, port, iif)
     }
 }
 

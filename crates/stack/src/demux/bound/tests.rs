@@ -169,12 +169,9 @@ fn a_dual_stack_socket_stands_under_both_wildcards() {
         .bind(&binding(V6_ANY, 54, "v6only"), id(2))
         .expect("free");
     let find = |addr: &str, port| {
-        bound.find(
-            addr.parse().expect("an address"),
-            port,
-            |_| Some(0),
-            |_, _| 0,
-        )
+        let addr = addr.parse().expect("an address");
+        let best = bound.find(addr, port, |_| Some(0), |_, _| 0);
+        best.map(|best| best.id)
     };
     assert_eq!(find("10.0.0.1", 53), Some(id(1)));
     assert_eq!(find("fd00::1", 53), Some(id(1)));
@@ -293,7 +290,7 @@ proptest! {
                             !connected && binding.places().any(|own| own == Place { addr: place, port })
                         })
                     };
-                    let found = bound.find(addr, port, |_| Some(0), |_, _| 0).map(|id| model[&id.slot].0);
+                    let found = bound.find(addr, port, |_| Some(0), |_, _| 0).map(|best| model[&best.id.slot].0);
                     prop_assert_eq!(found.is_some(), takes(true) || takes(false));
                     if let Some(found) = found {
                         prop_assert_eq!(found.addr == addr, takes(true));
