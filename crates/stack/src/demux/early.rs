@@ -47,9 +47,9 @@ pub(crate) fn demux(cx: &mut Context<'_>, lanes: &Lanes, batch: &mut [Packet]) {
         }
         len += 1;
     }
-    let looks = looks.get(..len).unwrap_or_default();
-    for look in looks.iter().filter(|look| !look.is_repeat) {
-        cx.stack.demux.prefetch_socket(look.hash);
+    let looks = looks.get_mut(..len).unwrap_or_default();
+    for look in looks.iter_mut().filter(|look| !look.is_repeat) {
+        look.candidate = cx.stack.demux.first_candidate(look.hash);
     }
     // All came in by one interface.
     let iif = batch.first().map_or(0, |packet| packet.iif);
@@ -59,12 +59,15 @@ pub(crate) fn demux(cx: &mut Context<'_>, lanes: &Lanes, batch: &mut [Packet]) {
     };
     let (mut hits, mut stale) = (0, 0);
     let mut found = None;
-    for look in looks {
+    for look in &*looks {
         let Some(packet) = batch.get_mut(look.lane) else {
             continue;
         };
         if !look.is_repeat {
-            found = find(cx, &routes, packet, look.hash);
+            found = match packet.version {
+                IpVersion::V4 => find::<V4>(cx, routes.v4, packet, look),
+                IpVersion::V6 => find::<V6>(cx, routes.v6, packet, look),
+            };
         }
         let Some(found) = &found else { continue };
         packet.socket = Some(found.id);
@@ -86,6 +89,8 @@ struct Look {
     /// Of its flow, unless it is the same as that of the packet before.
     hash: u64,
     is_repeat: bool,
+    /// What the table has for it, at first sight.
+    candidate: Option<u32>,
 }
 
 /// Which packets are looked up.
@@ -136,14 +141,20 @@ struct Found {
 
 /// Looks for the packet's socket, and with it for its route.
 #[inline]
-fn find(cx: &Context<'_>, routes: &InputRoutes, packet: &Packet, hash: u64) -> Option<Found> {
+fn find<F: Family>(
+    cx: &Context<'_>,
+    route: Option<u64>,
+    packet: &Packet,
+    look: &Look,
+) -> Option<Found> {
     let demux = &cx.stack.demux;
-    let hit = demux.find_connected(&flow_of(packet), hash, packet.iif)?;
+    let candidate = look
+        .candidate
+        .and_then(|word| demux.check_candidate::<F>(word, packet));
+    let hit = candidate.or_else(|| {
+        demux.find_connected(&Flow::of_packet::<F>(packet), look.hash, packet.iif)
+    })?;
     let known = hit.keys.input_route.load(Ordering::Relaxed);
-    let route = match packet.version {
-        IpVersion::V4 => routes.v4,
-        IpVersion::V6 => routes.v6,
-    };
     Some(Found {
         id: hit.id,
         is_routed: route == Some(known),
@@ -169,19 +180,18 @@ fn flow_of(packet: &Packet) -> Flow {
 pub(crate) fn remember_route<F: Family>(
     cx: &Context<'_>,
     taker: &Taker<'_>,
-    flow: &Flow,
-    iif: u32,
+    packet: &Packet,
 ) {
     if taker.status.mode != Mode::Connected {
         return;
     }
-    let Some(stamp) = input_route::<F>(cx, iif) else {
+    let Some(stamp) = input_route::<F>(cx, packet.iif) else {
         return;
     };
     // Under our guard the words of a set do not change, so the stamp goes to the right flow; should
     // the socket be leaving it, nobody reads the stamp any more.
     let keys = taker.slot.key_set(taker.status.keys);
-    if keys.is(flow, iif) && keys.input_route.load(Ordering::Relaxed) != stamp {
+    if keys.is_of_packet::<F>(packet) && keys.input_route.load(Ordering::Relaxed) != stamp {
         keys.input_route.store(stamp, Ordering::Relaxed);
     }
 }

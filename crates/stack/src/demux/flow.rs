@@ -40,14 +40,6 @@ impl Flow {
             && self.local == split(F::dst(packet).to_u128())
     }
 
-    /// Whether the packet goes to the same address and port here.
-    #[inline]
-    pub(crate) fn ends_where<F: Family>(&self, packet: &Packet) -> bool {
-        self.kind == kind(packet.protocol, F::VERSION)
-            && self.ports >> 16 == u32::from(packet.dst_port)
-            && self.local == split(F::dst(packet).to_u128())
-    }
-
     /// The flow between two ends of one family.
     pub(crate) fn new(protocol: u8, local: (IpAddr, u16), remote: (IpAddr, u16)) -> Self {
         let version = version_of(local.0);
@@ -125,6 +117,12 @@ impl KeySet {
     #[inline]
     pub(crate) fn is(&self, flow: &Flow, iif: u32) -> bool {
         self.flow() == *flow && self.takes_from(iif)
+    }
+
+    /// The same for a packet's flow.
+    #[inline]
+    pub(crate) fn is_of_packet<F: Family>(&self, packet: &Packet) -> bool {
+        self.flow().is_of_packet::<F>(packet) && self.takes_from(packet.iif)
     }
 
     /// Whether a socket that is bound so, and takes datagrams from anybody, takes the flow's.

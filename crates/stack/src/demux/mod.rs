@@ -26,6 +26,7 @@ pub(crate) mod flow;
 pub(crate) mod row;
 
 use core::net::IpAddr;
+use core::num::NonZeroU32;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::MutexGuard;
 
@@ -38,7 +39,7 @@ use self::bound::{Binding, Bound, InUse};
 use self::established::Established;
 use self::flow::{Flow, KeySet};
 use self::row::{Best, Class, Listener};
-use crate::family::{V4, V6};
+use crate::family::{Family, V4, V6};
 use crate::packet::{IpVersion, Packet};
 use crate::siphash::Key;
 use crate::socket::{Control, Flag, Mode, Slot, SocketError, SocketId, Sockets, Status};
@@ -56,6 +57,8 @@ pub struct Demux {
     moves: CacheLine<AtomicU64>,
     memory: SocketMemory,
     early_keys: EarlyKeys,
+    /// On while a connected socket is bound to an interface.
+    device_key: StaticKey,
     /// On while a socket has a program for its group.
     group_programs: StaticKey,
     /// How many ephemeral ports were looked for.
@@ -91,6 +94,7 @@ impl Demux {
             moves: CacheLine::default(),
             memory: SocketMemory::new(socket_memory),
             early_keys: EarlyKeys::default(),
+            device_key: StaticKey::new(),
             group_programs: StaticKey::new(),
             ephemeral: AtomicU64::new(0),
         }
@@ -234,20 +238,8 @@ impl Demux {
         // One bound to the interface goes before one that is not.
         let mut second = None;
         let first = self.established.find(hash, |word| {
-            let (index, which) = unpack_word(word);
-            let keys = self.sockets.slot(index)?.key_set(which);
-            if !keys.is(flow, iif) {
-                return None;
-            }
-            let generation = core::num::NonZeroU32::new(keys.connected())?;
-            let hit = Hit {
-                id: SocketId {
-                    slot: index,
-                    generation,
-                },
-                keys,
-            };
-            if keys.device() != 0 {
+            let hit = self.hit(word, |keys| keys.is(flow, iif))?;
+            if hit.keys.device() != 0 {
                 return Some(hit);
             }
             second = Some(hit);
@@ -256,16 +248,40 @@ impl Demux {
         first.or(second)
     }
 
-    /// Fetches the keys that [`find_connected`](Self::find_connected) will most likely compare, and
-    /// the line of the queue that they lead to.
+    /// The socket that a word of the table leads to, if it is connected as `is_right` says.
     #[inline]
-    fn prefetch_socket(&self, hash: u64) {
-        if let Some((index, which)) = self.established.first(hash).map(unpack_word)
-            && let Some(slot) = self.sockets.slot(index)
-        {
-            prefetch_read(slot.key_set(which));
-            slot.queue.prefetch();
+    fn hit(&self, word: u32, is_right: impl FnOnce(&KeySet) -> bool) -> Option<Hit<'_>> {
+        let (index, which) = unpack_word(word);
+        let keys = self.sockets.slot(index)?.key_set(which);
+        if !is_right(keys) {
+            return None;
         }
+        let id = SocketId {
+            slot: index,
+            generation: NonZeroU32::new(keys.connected())?,
+        };
+        Some(Hit { id, keys })
+    }
+
+    /// The word that [`find_connected`](Self::find_connected) will most likely ask about first. The
+    /// keys that it will compare are fetched, and the line of the queue that they lead to.
+    #[inline]
+    fn first_candidate(&self, hash: u64) -> Option<u32> {
+        let word = self.established.first(hash)?;
+        let (index, which) = unpack_word(word);
+        let slot = self.sockets.slot(index)?;
+        prefetch_read(slot.key_set(which));
+        slot.queue.prefetch();
+        Some(word)
+    }
+
+    /// The candidate, if it is the packet's, and no other can go before it.
+    #[inline]
+    fn check_candidate<F: Family>(&self, word: u32, packet: &Packet) -> Option<Hit<'_>> {
+        if self.device_key.is_enabled() {
+            return None;
+        }
+        self.hit(word, |keys| keys.is_of_packet::<F>(packet))
     }
 
     /// How well a socket fits, as Linux's `compute_score`: one bound to the interface goes before
@@ -447,6 +463,9 @@ impl Demux {
             let word = pack_word(id.slot, keys);
             self.established
                 .insert(hash, word, |word| self.hash_of(word));
+            if to.binding.class.device != 0 {
+                self.device_key.inc();
+            }
             self.early_key(slot.key_set(keys).flow().protocol()).inc();
         }
         self.bound.add(&to.binding, id, to.peer.is_some());
@@ -462,6 +481,9 @@ impl Demux {
                 .remove(hash, word, |word| self.hash_of(word))
             {
                 self.early_key(slot.key_set(keys).flow().protocol()).dec();
+                if from.binding.class.device != 0 {
+                    self.device_key.dec();
+                }
             }
         }
         self.bound.remove(&from.binding, id, from.peer.is_some());

@@ -26,11 +26,8 @@ struct Recipient {
     id: SocketId,
     /// The state in which the socket takes the datagrams, packed.
     state: u64,
-    iif: u32,
-    /// Of the datagram that came last.
-    flow: Flow,
-    /// Takes what comes to the flow's local end from anybody, unless another socket is connected to
-    /// them.
+    /// Takes what comes to the same address and port from anybody, unless another socket is
+    /// connected to them.
     is_open: bool,
 }
 
@@ -57,24 +54,44 @@ impl<'a> Taker<'a> {
             is_member: false,
         })
     }
+
+    /// The socket `id` that early demux has found, if it is still connected so.
+    #[inline]
+    pub(super) fn found<F: Family>(
+        cx: &Context<'a>,
+        id: SocketId,
+        packet: &Packet,
+    ) -> Option<Self> {
+        let slot = cx.stack.demux.sockets().slot(id.slot)?;
+        let status = slot.still_takes::<F>(id, packet)?;
+        Some(Self {
+            id,
+            slot,
+            status,
+            is_member: false,
+        })
+    }
 }
 
-/// Whether a datagram goes where the last one went; `found` is what early demux knows. Whoever is
-/// published while the batch is under way may come too late for it.
+/// Whether a datagram goes where the burst's first one went; `found` is what early demux knows.
+/// Whoever is published while the batch is under way may come too late for it.
 #[inline]
 pub(super) fn continues<F: Family>(
     cx: &Context<'_>,
     datagram: &Packet,
     found: Option<SocketId>,
 ) -> bool {
-    let Some(last) = &cx.core.burst.recipient else {
+    let burst = &cx.core.burst;
+    let (Some(recipient), Some(first)) = (&burst.recipient, burst.datagrams.peek()) else {
         return false;
     };
-    if last.iif != datagram.iif || found.is_some_and(|id| id != last.id) {
-        return false;
-    }
-    last.flow.is_of_packet::<F>(datagram)
-        || (last.is_open && last.flow.ends_where::<F>(datagram) && is_open_to::<F>(cx, datagram))
+    let ends_here = |packet: &Packet| (packet.iif, packet.dst_port, F::dst(packet));
+    let begins_at = |packet: &Packet| (packet.src_port, F::src(packet));
+    first.version == F::VERSION
+        && ends_here(first) == ends_here(datagram)
+        && found.is_none_or(|id| id == recipient.id)
+        && (begins_at(first) == begins_at(datagram)
+            || (recipient.is_open && is_open_to::<F>(cx, datagram)))
 }
 
 /// Whether no socket is connected to who sent the datagram.
@@ -92,7 +109,8 @@ impl Burst {
 }
 
 /// Adds a datagram for `taker`; whoever the burst is for gets it first, if that is another.
-pub(super) fn add(cx: &mut Context<'_>, taker: &Taker<'_>, flow: Flow, datagram: Packet) {
+#[inline]
+pub(super) fn add(cx: &mut Context<'_>, taker: &Taker<'_>, datagram: Packet) {
     let state = taker.status.pack();
     let last = cx.core.burst.recipient.as_ref();
     if !last.is_some_and(|last| last.state == state && last.id == taker.id) {
@@ -102,8 +120,6 @@ pub(super) fn add(cx: &mut Context<'_>, taker: &Taker<'_>, flow: Flow, datagram:
     burst.recipient = Some(Recipient {
         id: taker.id,
         state,
-        iif: datagram.iif,
-        flow,
         is_open: taker.status.mode == Mode::Bound && !taker.is_member,
     });
     burst.datagrams.push(datagram);

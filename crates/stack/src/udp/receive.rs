@@ -110,33 +110,33 @@ fn deliver_to_another<F: Family>(
     packet: Packet,
     found: Option<SocketId>,
 ) {
-    let flow = Flow::of_packet::<F>(&packet);
-    let early = found.and_then(|id| Taker::of(cx, id, &flow, packet.iif));
-    let Some(taker) = early.or_else(|| find::<F>(cx, &packet, &flow)) else {
+    let early = found.and_then(|id| Taker::found::<F>(cx, id, &packet));
+    let Some(taker) = early.or_else(|| find::<F>(cx, &packet)) else {
         return no_socket::<F>(cx, packet);
     };
     if packet.route.is_some() {
-        remember_route::<F>(cx, &taker, &flow, packet.iif);
+        remember_route::<F>(cx, &taker, &packet);
     }
     if taker.slot.options().has(Flag::Filter) {
         // What came before goes before.
         burst::flush(cx);
-        return deliver_to::<F>(cx, taker, &flow, packet);
+        return deliver_to::<F>(cx, taker, packet);
     }
-    burst::add(cx, &taker, flow, packet);
+    burst::add(cx, &taker, packet);
 }
 
 /// Finds the datagram's socket by the ordinary lookup.
 #[inline(never)]
-fn find<'a, F: Family>(cx: &mut Context<'a>, packet: &Packet, flow: &Flow) -> Option<Taker<'a>> {
+fn find<'a, F: Family>(cx: &mut Context<'a>, packet: &Packet) -> Option<Taker<'a>> {
     let stack = cx.stack;
+    let flow = Flow::of_packet::<F>(packet);
     // Each turn, a socket has moved meanwhile.
     loop {
         let ask = |slot: &Slot, _count: usize| filter::pick(cx, slot, packet);
         let best = stack
             .demux
-            .lookup(flow, local::<F>(packet), packet.iif, ask)?;
-        if let Some(taker) = Taker::of(cx, best.id, flow, packet.iif) {
+            .lookup(&flow, local::<F>(packet), packet.iif, ask)?;
+        if let Some(taker) = Taker::of(cx, best.id, &flow, packet.iif) {
             let is_member = best.is_member;
             return Some(Taker { is_member, ..taker });
         }
@@ -152,9 +152,8 @@ pub(super) fn deliver_alone(cx: &mut Context<'_>, packet: Packet) {
 }
 
 fn deliver_at_once<F: Family>(cx: &mut Context<'_>, packet: Packet) {
-    let flow = Flow::of_packet::<F>(&packet);
-    match find::<F>(cx, &packet, &flow) {
-        Some(taker) => deliver_to::<F>(cx, taker, &flow, packet),
+    match find::<F>(cx, &packet) {
+        Some(taker) => deliver_to::<F>(cx, taker, packet),
         None => no_socket::<F>(cx, packet),
     }
 }
@@ -163,11 +162,10 @@ fn deliver_at_once<F: Family>(cx: &mut Context<'_>, packet: Packet) {
 fn deliver_to<'a, F: Family>(
     cx: &mut Context<'a>,
     mut taker: Taker<'a>,
-    flow: &Flow,
     mut packet: Packet,
 ) {
     while let Err(again) = filter::enqueue(cx, taker.slot, taker.status, packet) {
-        let Some(other) = find::<F>(cx, &again, flow) else {
+        let Some(other) = find::<F>(cx, &again) else {
             return no_socket::<F>(cx, again);
         };
         (taker, packet) = (other, again);

@@ -80,7 +80,6 @@ impl<M> Queue<M> {
     /// Moves all packets of `other` to the end, in constant time.
     #[inline]
     pub fn append(&mut self, other: &mut Self) {
-        let mut other = take(other);
         if let (Some(first), Some(last)) = (other.head.take(), other.tail.take()) {
             self.link(first, last);
             self.len += take(&mut other.len);
