@@ -65,9 +65,9 @@ impl<T> ShortLock<T> {
     /// Takes the lock if it is free.
     #[inline]
     pub fn try_lock(&self) -> Option<ShortGuard<'_, T>> {
-        let taken =
-            self.state
-                .compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed);
+        let taken = self
+            .state
+            .compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed);
         taken.is_ok().then_some(ShortGuard {
             lock: self,
             value: PhantomData,

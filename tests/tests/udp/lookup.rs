@@ -67,9 +67,12 @@ fn a_batch_of_many_flows_goes_where_each_would_go_alone() {
                 (1000, 53, "flow 3"),
                 (1002, 53, "open 4"),
             ];
-            rig.inject_all("tun0", sent.map(|(from, to, payload)| {
-                packets::udp(peer, own, from, to, payload.as_bytes())
-            }));
+            rig.inject_all(
+                "tun0",
+                sent.map(|(from, to, payload)| {
+                    packets::udp(peer, own, from, to, payload.as_bytes())
+                }),
+            );
             for (id, name) in [(open, "open"), (elsewhere, "elsewhere"), (flow, "flow")] {
                 let expected: Vec<&[u8]> = sent
                     .iter()

@@ -93,7 +93,16 @@ fn datagrams_are_read_in_order_whenever_they_come() {
             let id = bound(&rig, own, 53);
             let (mut sent, mut read) = (0_u8, 0_u8);
             // Sent, then read: from an empty queue, one that holds one, and ones that hold more.
-            for (more, reads) in [(1, 1), (1, 0), (1, 1), (3, 2), (1, 3), (0, 1), (2, 1), (1, 3)] {
+            for (more, reads) in [
+                (1, 1),
+                (1, 0),
+                (1, 1),
+                (3, 2),
+                (1, 3),
+                (0, 1),
+                (2, 1),
+                (1, 3),
+            ] {
                 for _ in 0..more {
                     datagram(&mut rig, peer, own, (1000, 53), &[sent]);
                     sent += 1;

@@ -151,9 +151,8 @@ fn find<F: Family>(
     let candidate = look
         .candidate
         .and_then(|word| demux.check_candidate::<F>(word, packet));
-    let hit = candidate.or_else(|| {
-        demux.find_connected(&Flow::of_packet::<F>(packet), look.hash, packet.iif)
-    })?;
+    let hit = candidate
+        .or_else(|| demux.find_connected(&Flow::of_packet::<F>(packet), look.hash, packet.iif))?;
     let known = hit.keys.input_route.load(Ordering::Relaxed);
     Some(Found {
         id: hit.id,
@@ -177,11 +176,7 @@ fn flow_of(packet: &Packet) -> Flow {
 }
 
 /// Remembers on the socket that a packet of the flow was delivered by the routes of this batch.
-pub(crate) fn remember_route<F: Family>(
-    cx: &Context<'_>,
-    taker: &Taker<'_>,
-    packet: &Packet,
-) {
+pub(crate) fn remember_route<F: Family>(cx: &Context<'_>, taker: &Taker<'_>, packet: &Packet) {
     if taker.status.mode != Mode::Connected {
         return;
     }

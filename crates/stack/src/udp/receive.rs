@@ -105,11 +105,7 @@ fn deliver<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
 
 /// To another socket than the last one, or so it seems.
 #[inline(never)]
-fn deliver_to_another<F: Family>(
-    cx: &mut Context<'_>,
-    packet: Packet,
-    found: Option<SocketId>,
-) {
+fn deliver_to_another<F: Family>(cx: &mut Context<'_>, packet: Packet, found: Option<SocketId>) {
     let early = found.and_then(|id| Taker::found::<F>(cx, id, &packet));
     let Some(taker) = early.or_else(|| find::<F>(cx, &packet)) else {
         return no_socket::<F>(cx, packet);
@@ -159,11 +155,7 @@ fn deliver_at_once<F: Family>(cx: &mut Context<'_>, packet: Packet) {
 }
 
 /// To this socket at once, or where else the flow's datagrams go if it moves.
-fn deliver_to<'a, F: Family>(
-    cx: &mut Context<'a>,
-    mut taker: Taker<'a>,
-    mut packet: Packet,
-) {
+fn deliver_to<'a, F: Family>(cx: &mut Context<'a>, mut taker: Taker<'a>, mut packet: Packet) {
     while let Err(again) = filter::enqueue(cx, taker.slot, taker.status, packet) {
         let Some(other) = find::<F>(cx, &again) else {
             return no_socket::<F>(cx, again);

@@ -227,11 +227,7 @@ impl Stack {
     /// [`recv_with`](Self::recv_with) returns, in the place where it is returned. A function for each
     /// kind: merged, they would write the same words byte by byte.
     #[inline(never)]
-    fn finish<S: Shown>(
-        &self,
-        packet: Packet,
-        len: usize,
-    ) -> Result<Option<Received>, RecvError> {
+    fn finish<S: Shown>(&self, packet: Packet, len: usize) -> Result<Option<Received>, RecvError> {
         let received = S::about(&packet, len);
         self.with_local(|core| consume(core, packet));
         Ok(Some(received))
@@ -341,10 +337,7 @@ trait Shown {
 
     #[inline]
     fn about(packet: &Packet, len: usize) -> Received {
-        let (src, dst) = (
-            Self::Family::src(packet),
-            Self::Family::dst(packet),
-        );
+        let (src, dst) = (Self::Family::src(packet), Self::Family::dst(packet));
         Received {
             len,
             full_len: packet.total_len().saturating_sub(payload_offset(packet)),

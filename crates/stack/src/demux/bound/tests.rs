@@ -75,7 +75,10 @@ fn of_a_group_the_chosen_member_is_found_or_the_next_that_is_right() {
         |_| Some(0),
         |_, _| 9,
     );
-    assert_eq!(alone.map(|best| (best.id, best.is_member)), Some((id(9), false)));
+    assert_eq!(
+        alone.map(|best| (best.id, best.is_member)),
+        Some((id(9), false))
+    );
 }
 
 #[test]
