@@ -91,7 +91,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// What one socket consists of: five cache lines. A delivery touches two of them, that of the key
-/// set and the queue's first; a read the queue's two.
+/// set and the queue's first; a read the queue's first, too, and its second where datagrams wait behind
+/// others.
 ///
 /// Locks are taken in this order: control, reader's queue, producers' queue. Nobody who holds an RCU
 /// guard takes the control lock, for its holder may wait for a grace period.

@@ -68,7 +68,8 @@ impl<T> ShortLock<T> {
         let taken = self
             .state
             .compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed);
-        taken.is_ok().then_some(ShortGuard {
+        // Made only if it is taken: to drop a guard lets the lock go.
+        taken.is_ok().then(|| ShortGuard {
             lock: self,
             value: PhantomData,
         })
@@ -158,7 +159,8 @@ mod tests {
         let lock = ShortLock::new(false);
         thread::scope(|scope| {
             let mut held = lock.lock();
-            assert!(lock.try_lock().is_none());
+            // To try does not let it go.
+            assert!((0..2).all(|_| lock.try_lock().is_none()));
             let waiting = scope.spawn(|| *lock.lock());
             thread::sleep(Duration::from_millis(5));
             *held = true;
