@@ -65,6 +65,7 @@ impl Rig {
             buffers: 8_192,
             reserve: 2_048,
             seed: [1, 2],
+            ..StackConfig::default()
         })
     }
 

@@ -161,7 +161,7 @@ fn echo_for_ever() {
         tun,
         &[(ip("10.9.0.1"), 24), (ip("fd09::1"), 64)],
     );
-    let _worker = stack.spawn_worker().expect("a worker");
+    let _worker = stack.spawn_workers().expect("a worker");
     let socket = forebay::UdpSocket::bind(&stack, "[::]:7").expect("bind");
     for (address, prefix_len) in [("10.9.0.2", 24), ("fd09::2", 64)] {
         netlink

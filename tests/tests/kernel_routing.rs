@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use forebay::device::wire::{WireConfig, wire};
 use forebay::fib::{Route, RouteKind, TableId};
-use forebay::{Stack, Worker};
+use forebay::{Stack, Workers};
 use forebay_tests::kernel::{
     Family, Host, Lab, LabConfig, PATIENCE, Ping, SILENCE, add_route, assert_workers_sleep, attach,
     delete_route, exchange, forwarding_stack, in_private_network, ip, ping, trace,
@@ -134,7 +134,7 @@ fn super_packets_are_segmented_for_a_device_that_takes_none() {
             let stack = forwarding_stack();
             Lab::attach_left(&stack, tun0, whole);
             Lab::attach_right(&stack, tun1, cut);
-            let _worker = stack.spawn_worker().expect("a worker");
+            let _worker = stack.spawn_workers().expect("a worker");
             for addresses in Family::both() {
                 exchange(&left, &right, addresses.right, STREAM);
             }
@@ -148,7 +148,7 @@ struct Chain {
     right: Host,
     near: Stack,
     far: Stack,
-    _workers: [Worker; 2],
+    _workers: [Workers; 2],
 }
 
 /// The middle of the chain: near, far.
@@ -177,7 +177,7 @@ impl Chain {
             add_route(&near, right, ip(middle[1]));
             add_route(&far, left, ip(middle[0]));
         }
-        let workers = [&near, &far].map(|stack| stack.spawn_worker().expect("a worker"));
+        let workers = [&near, &far].map(|stack| stack.spawn_workers().expect("a worker"));
         Some(Self {
             left,
             right,

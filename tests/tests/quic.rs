@@ -42,7 +42,7 @@ fn between_two_stacks() {
             let added = stack.inner().add_address(ifindex, addr, len);
             added.expect("an address");
         }
-        let worker = stack.spawn_worker().expect("a worker");
+        let worker = stack.spawn_workers().expect("a worker");
         (stack, addrs.map(|(addr, _)| addr), worker)
     });
     let [(client, ..), (server, addrs, _)] = &hosts;

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use forebay::device::wire::{WireConfig, WireEnd, wire};
-use forebay::{ErrorOrigin, Message, MtuDiscover, RecvSlot, Stack, UdpOptions, UdpSocket, Worker};
+use forebay::{ErrorOrigin, Message, MtuDiscover, RecvSlot, Stack, UdpOptions, UdpSocket, Workers};
 
 /// Long enough for a datagram to cross the wire on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 struct Host {
     stack: Stack,
     addrs: [IpAddr; 2],
-    _worker: Worker,
+    _worker: Workers,
 }
 
 impl Host {
@@ -30,7 +30,7 @@ impl Host {
             let added = stack.inner().add_address(ifindex, addr, len);
             added.expect("an address");
         }
-        let worker = stack.spawn_worker().expect("a worker");
+        let worker = stack.spawn_workers().expect("a worker");
         Self {
             stack,
             addrs,

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use forebay::device::wire::{WireConfig, wire};
-use forebay::{Stack, UdpOptions, UdpSocket, Worker, fib};
+use forebay::{Stack, UdpOptions, UdpSocket, Workers, fib};
 
 /// Long enough for a datagram to cross the wire on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -19,7 +19,7 @@ struct Host {
     stack: Stack,
     v4: IpAddr,
     v6: IpAddr,
-    _worker: Worker,
+    _worker: Workers,
 }
 
 impl Host {
@@ -38,7 +38,7 @@ impl Host {
         let inner = stack.inner();
         inner.add_address(ifindex, v4, 24).expect("an address");
         inner.add_address(ifindex, v6, 64).expect("an address");
-        let worker = stack.spawn_worker().expect("a worker");
+        let worker = stack.spawn_workers().expect("a worker");
         Self {
             stack,
             v4,

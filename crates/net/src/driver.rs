@@ -8,16 +8,17 @@ use std::task::Waker;
 use forebay_stack::core::Core;
 use forebay_stack::interface::TransmitQueue;
 use forebay_stack::packet::PacketQueue;
+use forebay_stack::steer::RxId;
 use forebay_stack::time::Instant;
 
 use crate::device::{Device, DeviceStats};
 
-/// Frames taken from one device before the others have their turn (Linux's NAPI weight).
+/// Frames taken from one queue of a device before the others have their turn (Linux's NAPI weight).
 const BUDGET: usize = 64;
 
-/// A device that the driver owns, and the interface it serves.
+/// A device that the driver owns, or a queue of one, and where it belongs.
 pub(crate) struct Attached {
-    pub(crate) ifindex: u32,
+    pub(crate) rx: RxId,
     pub(crate) device: Box<dyn Device>,
     /// What waits for the device in the stack.
     pub(crate) waiting: Arc<TransmitQueue>,
@@ -35,10 +36,22 @@ pub struct DeviceStatus {
     pub error: Option<String>,
 }
 
+impl DeviceStatus {
+    /// The two queues of a device together.
+    pub(crate) fn with(mut self, other: Self) -> Self {
+        self.stats += other.stats;
+        self.error = self.error.or(other.error);
+        self
+    }
+}
+
 /// What drives the devices: one core, and the devices themselves.
 pub(crate) struct Driver {
-    pub(crate) core: Core,
+    number: u16,
+    core: Core,
     devices: Vec<Attached>,
+    /// The device that is looked at first next time.
+    first: usize,
     received: PacketQueue,
 }
 
@@ -51,10 +64,12 @@ pub(crate) struct Turn {
 }
 
 impl Driver {
-    pub(crate) fn new(core: Core) -> Self {
+    pub(crate) fn new(number: u16, core: Core) -> Self {
         Self {
+            number,
             core,
             devices: Vec::new(),
+            first: 0,
             received: PacketQueue::new(),
         }
     }
@@ -67,7 +82,8 @@ impl Driver {
     }
 
     pub(crate) fn detach(&mut self, ifindex: u32) {
-        self.devices.retain(|attached| attached.ifindex != ifindex);
+        self.devices
+            .retain(|attached| attached.rx.ifindex != ifindex);
     }
 
     pub(crate) fn set_waker(&mut self, waker: &Waker) {
@@ -85,25 +101,18 @@ impl Driver {
 
     /// Receives from every device, lets the stack work, sends what came of it.
     pub(crate) fn turn(&mut self, stack: &forebay_stack::Stack, now: Instant) -> Turn {
-        let mut busy = false;
         let mut gone = Vec::new();
-        for attached in &mut self.devices {
-            let received =
-                attached
-                    .device
-                    .receive(now, self.core.cache(), &mut self.received, BUDGET);
-            stack.receive(&mut self.core, now, attached.ifindex, &mut self.received);
-            match received {
-                Ok(frames) => busy |= frames > 0,
-                Err(error) => gone.push((attached.ifindex, error)),
-            }
-        }
-        let mut deadline = stack.poll(&mut self.core, now);
+        let mut busy = self.receive(stack, now, &mut gone);
+        // What belongs to no device is the first driver's: the loopback, and what is due.
+        let mut deadline = match self.number {
+            0 => stack.poll(&mut self.core, now),
+            _ => None,
+        };
         busy |= deadline.is_some_and(|deadline| deadline <= now);
         for attached in &mut self.devices {
             match attached.transmit(&mut self.core, now) {
                 Ok(sent) => busy |= sent,
-                Err(error) => gone.push((attached.ifindex, error)),
+                Err(error) => gone.push((attached.rx.ifindex, error)),
             }
             deadline = deadline
                 .into_iter()
@@ -119,6 +128,37 @@ impl Driver {
         Turn { busy, deadline }
     }
 
+    /// Takes packets from the devices, and what other cores have left, up to `netdev_budget`
+    /// together. Says whether there may be more.
+    fn receive(
+        &mut self,
+        stack: &forebay_stack::Stack,
+        now: Instant,
+        gone: &mut Vec<(u32, io::Error)>,
+    ) -> bool {
+        let mut busy = false;
+        let mut budget = stack.netdev_budget(&self.core);
+        // Each device is the first in turn, so that none goes hungry when the budget is small.
+        let devices = self.devices.len();
+        self.first = (self.first + 1) % devices.max(1);
+        let (later, sooner) = self.devices.split_at_mut(self.first.min(devices));
+        for attached in sooner.iter_mut().chain(later) {
+            let most = BUDGET.min(budget);
+            let cache = self.core.cache();
+            let received = attached
+                .device
+                .receive(now, cache, &mut self.received, most);
+            budget -= self.received.len().min(budget);
+            stack.receive_from(&mut self.core, now, attached.rx, &mut self.received);
+            match received {
+                Ok(frames) => busy |= frames > 0,
+                Err(error) => gone.push((attached.rx.ifindex, error)),
+            }
+        }
+        // However much the devices had, others wait for what they have left here.
+        busy | stack.receive_backlog(&mut self.core, now, budget.max(BUDGET))
+    }
+
     fn publish_status(&self) {
         for attached in &self.devices {
             let mut status = attached
@@ -131,7 +171,7 @@ impl Driver {
 
     /// A device that failed for good takes its interface down and leaves the others alone.
     fn give_up(&mut self, stack: &forebay_stack::Stack, ifindex: u32, error: &io::Error) {
-        let Some(index) = self.devices.iter().position(|a| a.ifindex == ifindex) else {
+        let Some(index) = self.devices.iter().position(|a| a.rx.ifindex == ifindex) else {
             return;
         };
         let attached = self.devices.swap_remove(index);

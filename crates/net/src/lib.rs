@@ -6,11 +6,14 @@
 
 #![forbid(unsafe_code)]
 
+mod busy;
+mod cpu;
 pub mod device;
 mod driver;
 mod error;
 mod park;
 mod poller;
+mod seat;
 mod stack;
 #[cfg(feature = "tokio")]
 pub mod tokio;
@@ -26,9 +29,11 @@ pub use forebay_stack as core;
 pub use forebay_stack::udp::{
     Datagram, ErrorOrigin, ErrorReport, Message, MtuDiscover, Received, RecvSlot,
 };
-pub use forebay_stack::{control, counters, drop, fib, filter, interface, multicast, sysctl};
+pub use forebay_stack::{
+    control, counters, drop, fib, filter, interface, multicast, steer, sysctl,
+};
 pub use forebay_sync::{rcu, tsc};
 pub use poller::{Event, Events, Interest, Poller};
 pub use stack::{Stack, StackBuilder};
 pub use udp::{UdpOptions, UdpSocket};
-pub use worker::Worker;
+pub use worker::Workers;

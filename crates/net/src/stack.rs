@@ -4,21 +4,23 @@ use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Waker;
 use std::time::SystemTime;
 
 use forebay_stack::StackConfig;
 use forebay_stack::interface::{InterfaceConfig, LOOPBACK};
 use forebay_stack::packet::PacketQueue;
+use forebay_stack::steer::{MAX_CPUS, RxId};
 use forebay_stack::time::Instant;
 
+use crate::cpu;
 use crate::device::Device;
-use crate::driver::{Attached, DeviceStatus, Driver};
-use crate::worker::Worker;
+use crate::driver::{Attached, DeviceStatus};
+use crate::seat::{Seat, Seats};
+use crate::worker::Workers;
 
 /// A router and a host in this process. Clones share it.
 ///
-/// Devices bring packets; either a [`Worker`] drives it ([`spawn_worker`](Self::spawn_worker)), or
+/// Devices bring packets; either [`Workers`] drive it ([`spawn_workers`](Self::spawn_workers)), or
 /// the program does, by [`poll`](Self::poll). Addresses, routes and knobs are reached through
 /// [`inner`](Self::inner).
 ///
@@ -32,7 +34,7 @@ use crate::worker::Worker;
 ///     let ifindex = stack.add_device("w0", end)?;
 ///     stack.inner().add_address(ifindex, addr.parse()?, 24)?;
 /// }
-/// let _workers = (left.spawn_worker()?, right.spawn_worker()?);
+/// let _workers = (left.spawn_workers()?, right.spawn_workers()?);
 ///
 /// let server = UdpSocket::bind(&right, "10.0.0.2:53")?;
 /// let client = UdpSocket::bind(&left, "0.0.0.0:0")?;
@@ -50,11 +52,7 @@ pub struct Stack {
 pub(crate) struct Shared {
     pub(crate) stack: forebay_stack::Stack,
     pub(crate) clock: Clock,
-    driver: Mutex<Driver>,
-    /// What the driver is to do before its next turn. The driver may be asleep, with its lock held.
-    commands: Mutex<Vec<Command>>,
-    /// Wakes the worker, if there is one.
-    waker: Mutex<Option<Waker>>,
+    pub(crate) seats: Seats,
     devices: Mutex<Vec<Known>>,
 }
 
@@ -62,13 +60,8 @@ pub(crate) struct Shared {
 struct Known {
     name: String,
     ifindex: u32,
-    status: Arc<Mutex<DeviceStatus>>,
-}
-
-enum Command {
-    Attach(Attached),
-    Detach(u32),
-    SetWaker(Waker),
+    /// Of each queue.
+    statuses: Vec<Arc<Mutex<DeviceStatus>>>,
 }
 
 /// Where `now` comes from.
@@ -94,11 +87,20 @@ impl Clock {
 #[derive(Debug, Clone)]
 pub struct StackBuilder {
     config: StackConfig,
+    workers: u16,
     seed: Option<[u64; 2]>,
     manual_clock: bool,
 }
 
 impl StackBuilder {
+    /// Workers that the stack has places for, up to [`MAX_CPUS`]: 1 unless said. With more than one,
+    /// each is kept on a processor of its own, the queues of devices are spread over them, and
+    /// packets can be steered between them (`rps_cpus`, `net.core.rps_sock_flow_entries`).
+    pub fn workers(mut self, workers: u16) -> Self {
+        self.workers = workers.clamp(1, MAX_CPUS);
+        self
+    }
+
     /// Packet buffers in the pool; each takes 2,112 bytes once it was used. 16,384 unless said.
     pub fn buffers(mut self, buffers: usize) -> Self {
         self.config.buffers = buffers;
@@ -128,17 +130,20 @@ impl StackBuilder {
     ///
     /// # Errors
     ///
-    /// If the system has no entropy to give.
+    /// If the system has no entropy to give, or does not say what processors there are.
     pub fn build(self) -> io::Result<Stack> {
         let seed = match self.seed {
             Some(seed) => seed,
             None => entropy()?,
         };
+        cpu::look_around()?;
         let stack = forebay_stack::Stack::new(&StackConfig {
             seed,
+            current_cpu: cpu::current_worker,
             ..self.config
         });
-        let driver = Mutex::new(Driver::new(stack.core()));
+        let seats = (0..self.workers).map(|number| Seat::new(number, stack.core_on(number)));
+        let seats = seats.map(Arc::new).collect();
         let clock = match self.manual_clock {
             true => Clock::Manual(AtomicU64::new(0)),
             false => Clock::Machine(std::time::Instant::now()),
@@ -146,9 +151,7 @@ impl StackBuilder {
         let shared = Shared {
             stack,
             clock,
-            driver,
-            commands: Mutex::default(),
-            waker: Mutex::default(),
+            seats,
             devices: Mutex::default(),
         };
         Ok(Stack {
@@ -168,6 +171,7 @@ impl Stack {
     pub fn builder() -> StackBuilder {
         StackBuilder {
             config: StackConfig::default(),
+            workers: 1,
             seed: None,
             manual_clock: false,
         }
@@ -198,9 +202,14 @@ impl Stack {
     /// [`io::ErrorKind::InvalidInput`] for a name or MTU that no interface can have,
     /// [`io::ErrorKind::AlreadyExists`] for a name in use.
     pub fn add_device(&self, name: &str, device: impl Device + 'static) -> io::Result<u32> {
+        let (mtu, offload, follows_flows) =
+            (device.mtu(), device.offload(), device.follows_flows());
+        let queues = self.shared.queues_of(device);
         let config = InterfaceConfig {
-            mtu: device.mtu(),
-            offload: device.offload(),
+            mtu,
+            offload,
+            queues: u16::try_from(queues.len()).unwrap_or(u16::MAX),
+            affinity: follows_flows.then(Arc::default),
             ..InterfaceConfig::new(name)
         };
         let ifindex = self
@@ -208,22 +217,27 @@ impl Stack {
             .stack
             .add_interface(config)
             .map_err(crate::error::interface)?;
-        let status = Arc::default();
-        let known = Known {
+        let statuses: Vec<_> = queues.iter().map(|_| Arc::default()).collect();
+        lock(&self.shared.devices).push(Known {
             name: name.to_owned(),
             ifindex,
-            status: Arc::clone(&status),
-        };
-        lock(&self.shared.devices).push(known);
+            statuses: statuses.clone(),
+        });
         // Somebody may have removed the interface again, by its index.
-        let waiting = self.shared.stack.transmit_queue(ifindex);
-        self.shared.command(Command::Attach(Attached {
-            ifindex,
-            device: Box::new(device),
-            waiting: waiting.ok_or(io::ErrorKind::NotFound)?,
-            unsent: PacketQueue::new(),
-            status,
-        }));
+        let waiting = self.shared.stack.transmit_queues(ifindex);
+        if waiting.len() != queues.len() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let parts = queues.into_iter().zip(waiting).zip(statuses).zip(0..);
+        for (((device, waiting), status), queue) in parts {
+            self.shared.seat_of(ifindex, queue).attach(Attached {
+                rx: RxId { ifindex, queue },
+                device,
+                waiting,
+                unsent: PacketQueue::new(),
+                status,
+            });
+        }
         Ok(ifindex)
     }
 
@@ -237,95 +251,80 @@ impl Stack {
         let index = devices.iter().position(|known| known.name == name);
         let known = devices.remove(index.ok_or(io::ErrorKind::NotFound)?);
         drop(devices);
-        self.shared.command(Command::Detach(known.ifindex));
+        let seats = self.shared.seats.iter();
+        seats.for_each(|seat| seat.detach(known.ifindex));
         self.shared
             .stack
             .remove_interface(known.ifindex)
             .map_err(crate::error::interface)
     }
 
-    /// What is known of a device: its counts, and why it was given up if it was.
+    /// What is known of a device: its counts, over all of its queues, and why it was given up if it
+    /// was.
     pub fn device_status(&self, name: &str) -> Option<DeviceStatus> {
         let devices = lock(&self.shared.devices);
         let known = devices.iter().find(|known| known.name == name)?;
-        Some(lock(&known.status).clone())
+        let queues = known.statuses.iter().map(|status| lock(status).clone());
+        Some(queues.fold(DeviceStatus::default(), DeviceStatus::with))
     }
 
     /// Drives the stack by hand: takes packets from the devices, does what is due, hands packets to
     /// the devices. Returns when it wants to be called again at the latest; `now` or earlier says
     /// at once.
     ///
-    /// While a worker drives the stack, this waits until the worker is stopped.
+    /// While workers drive the stack, this waits until they are stopped.
     pub fn poll(&self, now: Instant) -> Option<Instant> {
         if let Clock::Manual(nanos) = &self.shared.clock {
             nanos.store(now.as_nanos(), Ordering::Relaxed);
         }
-        let mut driver = lock(&self.shared.driver);
-        self.shared.obey(&mut driver);
-        let turn = driver.turn(&self.shared.stack, now);
-        if turn.busy { Some(now) } else { turn.deadline }
+        let turns = self.shared.seats.iter().map(|seat| {
+            let mut driver = seat.driver();
+            seat.obey(&mut driver);
+            let turn = driver.turn(&self.shared.stack, now);
+            if turn.busy { Some(now) } else { turn.deadline }
+        });
+        // Each has its turn, whatever the others want.
+        let wishes: Vec<_> = turns.collect();
+        wishes.into_iter().flatten().min()
     }
 
-    /// Starts a thread that drives the stack: it polls while there is work and sleeps when there is
-    /// none.
+    /// Starts the threads that drive the stack, as many as it has [places](StackBuilder::workers)
+    /// for: each polls while there is work and sleeps when there is none.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::AlreadyExists`] if a worker drives it already, [`io::ErrorKind::Unsupported`]
+    /// [`io::ErrorKind::AlreadyExists`] if workers drive it already, [`io::ErrorKind::Unsupported`]
     /// with a manual clock, and what starting a thread can give.
-    pub fn spawn_worker(&self) -> io::Result<Worker> {
+    pub fn spawn_workers(&self) -> io::Result<Workers> {
         if matches!(self.shared.clock, Clock::Manual(_)) {
             let why = "a stack with a manual clock is driven by hand";
             return Err(io::Error::new(io::ErrorKind::Unsupported, why));
         }
-        Worker::spawn(self)
+        Workers::spawn(self)
     }
 }
 
 impl Shared {
-    pub(crate) fn driver(&self) -> MutexGuard<'_, Driver> {
-        lock(&self.driver)
+    /// A device, taken apart into its queues where there is more than one worker to drive them.
+    fn queues_of(&self, mut device: impl Device + 'static) -> Vec<Box<dyn Device>> {
+        let mut queues = Vec::new();
+        while self.seats.len() > 1
+            && let Some(queue) = device.take_queue()
+        {
+            queues.push(queue);
+        }
+        queues.insert(0, Box::new(device));
+        queues
     }
 
-    /// Carries out what was asked for since the last turn.
-    pub(crate) fn obey(&self, driver: &mut Driver) {
-        for command in core::mem::take(&mut *lock(&self.commands)) {
-            match command {
-                Command::Attach(attached) => driver.attach(attached, lock(&self.waker).clone()),
-                Command::Detach(ifindex) => driver.detach(ifindex),
-                Command::SetWaker(waker) => driver.set_waker(&waker),
-            }
-        }
-    }
-
-    /// Says whom to wake when there is work. `None` if somebody is there already.
-    pub(crate) fn claim(&self, waker: &Waker) -> Option<()> {
-        let mut claimed = lock(&self.waker);
-        if claimed.is_some() {
-            return None;
-        }
-        *claimed = Some(waker.clone());
-        drop(claimed);
-        if let Some(loopback) = self.stack.transmit_queue(LOOPBACK) {
-            loopback.set_waker(waker.clone());
-        }
-        self.command(Command::SetWaker(waker.clone()));
-        Some(())
-    }
-
-    pub(crate) fn release(&self) {
-        *lock(&self.waker) = None;
-    }
-
-    fn command(&self, command: Command) {
-        lock(&self.commands).push(command);
-        if let Some(waker) = lock(&self.waker).as_ref() {
-            waker.wake_by_ref();
-        }
+    /// Who drives a queue: devices begin at different workers, and go round.
+    fn seat_of(&self, ifindex: u32, queue: u16) -> &Seat {
+        let first = ifindex.saturating_sub(LOOPBACK + 1) as usize;
+        &self.seats[(first + usize::from(queue)) % self.seats.len()]
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -32,7 +32,7 @@ use crate::waiter::Waiter;
 /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
 /// # runtime.block_on(async {
 /// let stack = Stack::builder().build()?;
-/// let _worker = stack.spawn_worker()?;
+/// let _worker = stack.spawn_workers()?;
 /// let server = UdpSocket::bind(&stack, "[::]:7").await?;
 /// let client = UdpSocket::bind(&stack, "127.0.0.1:0").await?;
 /// client.connect("127.0.0.1:7").await?;
@@ -209,7 +209,7 @@ impl UdpSocket {
     /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     /// # runtime.block_on(async {
     /// let stack = Stack::builder().build()?;
-    /// let _worker = stack.spawn_worker()?;
+    /// let _worker = stack.spawn_workers()?;
     /// let socket = UdpSocket::bind(&stack, "127.0.0.1:7").await?;
     /// socket.get_ref().set_nonblocking(true)?;
     /// socket.send_to(b"one of a batch", "127.0.0.1:7").await?;

@@ -1,27 +1,64 @@
-//! A thread that drives a stack: polls while there is work, sleeps when there is none.
+//! Threads that drive a stack: each polls while there is work, and sleeps when there is none.
 
 use std::fmt;
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
 use std::thread::{self, JoinHandle};
 
-use std::os::fd::AsFd;
-
 use forebay_os::{poll, wake};
+use forebay_sync::doze::Doze;
 
+use crate::cpu;
 use crate::driver::{Driver, Turn};
+use crate::seat::Seat;
 use crate::stack::{Shared, Stack};
 
-/// The thread; it ends when this is dropped.
-pub struct Worker {
+/// The threads; they end when this is dropped.
+pub struct Workers {
+    workers: Vec<Worker>,
+}
+
+impl fmt::Debug for Workers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Workers")
+            .field("workers", &self.workers.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Workers {
+    pub(crate) fn spawn(stack: &Stack) -> io::Result<Self> {
+        let seats = &stack.shared.seats;
+        // Those that have started end if a later one can't.
+        let workers = seats.iter().map(|seat| Worker::spawn(&stack.shared, seat));
+        Ok(Self {
+            workers: workers.collect::<io::Result<_>>()?,
+        })
+    }
+
+    /// Ends the threads and waits for them. The stack may be driven by hand, or by other workers,
+    /// afterwards.
+    ///
+    /// # Errors
+    ///
+    /// What made a thread end before it was asked to.
+    pub fn stop(mut self) -> io::Result<()> {
+        let results: Vec<_> = self.workers.iter_mut().map(Worker::join).collect();
+        results.into_iter().collect()
+    }
+}
+
+struct Worker {
     alarm: Arc<Alarm>,
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
-/// What wakes the thread, and what ends it.
+/// What wakes a thread, and what ends it.
 struct Alarm {
+    doze: Doze,
     event: wake::Waker,
     stop: AtomicBool,
 }
@@ -32,36 +69,34 @@ impl Wake for Alarm {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Writing to an eventfd fails only when its counter is full, and then it is readable.
-        let _ = self.event.wake();
-    }
-}
-
-impl fmt::Debug for Worker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Worker").finish_non_exhaustive()
+        if self.doze.call() {
+            // Writing to an eventfd fails only when its counter is full, and then it is readable.
+            let _ = self.event.wake();
+        }
     }
 }
 
 impl Worker {
-    pub(crate) fn spawn(stack: &Stack) -> io::Result<Self> {
+    fn spawn(shared: &Arc<Shared>, seat: &Arc<Seat>) -> io::Result<Self> {
         let alarm = Arc::new(Alarm {
+            doze: Doze::new(),
             event: wake::Waker::new()?,
             stop: AtomicBool::new(false),
         });
-        let claimed = stack.shared.claim(&Waker::from(Arc::clone(&alarm)));
+        let claimed = seat.claim(&shared.stack, &Waker::from(Arc::clone(&alarm)));
         if claimed.is_none() {
-            let why = "a worker drives this stack already";
+            let why = "workers drive this stack already";
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
         }
-        let (shared, its_alarm) = (Arc::clone(&stack.shared), Arc::clone(&alarm));
+        let (shared, its_seat, its_alarm) =
+            (Arc::clone(shared), Arc::clone(seat), Arc::clone(&alarm));
         let body = move || {
-            let result = run(&shared, &its_alarm);
-            shared.release();
+            let result = run(&shared, &its_seat, &its_alarm);
+            its_seat.release();
             result
         };
         match thread::Builder::new()
-            .name("forebay-worker".to_owned())
+            .name(format!("forebay/{}", seat.number()))
             .spawn(body)
         {
             Ok(thread) => Ok(Self {
@@ -69,20 +104,10 @@ impl Worker {
                 thread: Some(thread),
             }),
             Err(error) => {
-                stack.shared.release();
+                seat.release();
                 Err(error)
             }
         }
-    }
-
-    /// Ends the thread and waits for it. The stack may be driven by hand, or by another worker,
-    /// afterwards.
-    ///
-    /// # Errors
-    ///
-    /// What made the thread end before it was asked to.
-    pub fn stop(mut self) -> io::Result<()> {
-        self.join()
     }
 
     fn join(&mut self) -> io::Result<()> {
@@ -103,29 +128,35 @@ impl Drop for Worker {
     }
 }
 
-fn run(shared: &Shared, alarm: &Alarm) -> io::Result<()> {
-    let mut driver = shared.driver();
+fn run(shared: &Shared, seat: &Seat, alarm: &Alarm) -> io::Result<()> {
+    if shared.seats.len() > 1 {
+        cpu::pin_worker(seat.number())?;
+    }
+    let mut driver = seat.driver();
     loop {
-        // Forgotten before the look-around, the wish to stop included, so that what comes during it
-        // wakes again.
-        alarm.event.drain()?;
+        // Before the look-around, the wish to stop included, so that what comes during it is not
+        // slept through.
+        alarm.doze.look();
         if alarm.stop.load(Ordering::Acquire) {
             return Ok(());
         }
-        shared.obey(&mut driver);
+        seat.obey(&mut driver);
         let turn = driver.turn(&shared.stack, shared.clock.now());
-        if !turn.busy {
+        if !turn.busy && alarm.doze.sleep() {
             sleep(shared, &driver, alarm, &turn)?;
         }
     }
 }
 
-/// Until a device has packets, a socket has sent, or a deadline has come.
+/// Until a device has packets, somebody calls, or a deadline has come.
 fn sleep(shared: &Shared, driver: &Driver, alarm: &Alarm, turn: &Turn) -> io::Result<()> {
     let timeout = turn.deadline.map(|deadline| deadline - shared.clock.now());
     let mut fds = vec![alarm.event.as_fd()];
     driver.fds(&mut fds);
-    poll::wait(&fds, timeout)?;
+    let ready = poll::wait(&fds, timeout)?;
+    if ready.first() == Some(&0) {
+        alarm.event.drain()?;
+    }
     Ok(())
 }
 
@@ -134,19 +165,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_worker_stops_whenever_it_is_told_to() {
-        let stack = Stack::builder()
-            .buffers(64)
-            .seed([1, 2])
-            .build()
-            .expect("a stack");
-        for turn in 0..2_000_u32 {
-            let worker = stack.spawn_worker().expect("a worker");
-            // Somewhere between its first look-around and its sleep.
-            for _ in 0..turn % 64 * 32 {
-                std::hint::spin_loop();
+    fn workers_stop_whenever_they_are_told_to() {
+        for workers in [1, 3] {
+            let stack = Stack::builder()
+                .buffers(64)
+                .workers(workers)
+                .seed([1, 2])
+                .build()
+                .expect("a stack");
+            for turn in 0..1_000_u32 {
+                let workers = stack.spawn_workers().expect("workers");
+                // Somewhere between their first look-around and their sleep.
+                for _ in 0..turn % 64 * 32 {
+                    std::hint::spin_loop();
+                }
+                workers.stop().expect("no fault");
             }
-            worker.stop().expect("no fault");
         }
     }
 }

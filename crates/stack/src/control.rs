@@ -8,7 +8,7 @@ use crate::drop::DropReason;
 use crate::interface::{Interface, InterfaceAddress, InterfaceConfig, Interfaces, LOOPBACK};
 use crate::packet::PacketQueue;
 use crate::stack::Stack;
-use crate::sysctl::{SysctlError, Sysctls};
+use crate::sysctl::{self, Knob, SysctlError, Sysctls};
 use crate::time::Instant;
 
 /// Why an interface or address could not be changed.
@@ -51,7 +51,18 @@ impl Stack {
     ///
     /// [`SysctlError::NotFound`].
     pub fn sysctl(&self, name: &str) -> Result<String, SysctlError> {
+        if Self::is_queue_knob(name) {
+            return self.queue_knob(name);
+        }
         self.with_sysctls(|sysctls| sysctls.read(name))
+    }
+
+    /// A knob's value.
+    pub fn knob(&self, knob: Knob) -> i64 {
+        self.with_idle_core(|core| {
+            let guard = core.reader.guard();
+            self.sysctls.read(&guard).get(knob)
+        })
     }
 
     /// Writes a knob; in force for the next packet.
@@ -60,22 +71,33 @@ impl Stack {
     ///
     /// [`SysctlError`], with nothing changed.
     pub fn set_sysctl(&self, name: &str, value: &str) -> Result<(), SysctlError> {
+        if Self::is_queue_knob(name) {
+            return self.set_queue_knob(name, value);
+        }
         let mut result = Ok(());
         self.sysctls.update(|sysctls| {
             let mut changed = sysctls.clone();
             result = changed.write(name, value);
             changed
         });
-        // Where packets end does not depend on whether their sockets are looked for early.
-        if !name.ends_with("_early_demux") {
-            self.bump_input_generation();
+        match sysctl::knob_called(name) {
+            // Where packets end does not depend on whether their sockets are looked for early.
+            Some(Knob::IpEarlyDemux | Knob::TcpEarlyDemux | Knob::UdpEarlyDemux) => {}
+            Some(knob @ Knob::RpsSockFlowEntries) if result.is_ok() => {
+                let entries = u32::try_from(self.knob(knob)).unwrap_or(u32::MAX);
+                self.steering.set_sock_flow_entries(entries);
+            }
+            _ => self.bump_input_generation(),
         }
         result
     }
 
     /// Every knob with its value.
     pub fn sysctls(&self) -> Vec<(String, String)> {
-        self.with_sysctls(Sysctls::list)
+        let mut all = self.with_sysctls(Sysctls::list);
+        all.extend(self.queue_knobs());
+        all.sort();
+        all
     }
 
     fn with_sysctls<R>(&self, f: impl FnOnce(&Sysctls) -> R) -> R {
@@ -119,7 +141,7 @@ impl Stack {
         let interface = interface.ok_or(InterfaceError::NotFound)?;
         self.change_interfaces(|interfaces| drop(interfaces.remove(ifindex)));
         let mut unsent = PacketQueue::new();
-        interface.tx.close(&mut unsent);
+        interface.close(&mut unsent);
         self.drop_unsent(unsent);
         for own in &interface.addresses {
             address_routes::remove(self, ifindex, *own);
@@ -150,8 +172,8 @@ impl Stack {
         }
         let mut unsent = PacketQueue::new();
         match up {
-            true => interface.tx.open(),
-            false => interface.tx.close(&mut unsent),
+            true => interface.open(),
+            false => interface.close(&mut unsent),
         }
         self.change_interfaces(|interfaces| {
             interfaces.change(ifindex, |interface| interface.up = up);
@@ -279,7 +301,7 @@ impl Stack {
         ifindex
     }
 
-    fn change_interface(
+    pub(crate) fn change_interface(
         &self,
         ifindex: u32,
         change: impl FnOnce(&mut Interface),

@@ -12,6 +12,7 @@ use crate::interface::Interfaces;
 use crate::packet::{Packet, PacketCache, PacketQueue};
 use crate::random::SecretRandom;
 use crate::stack::{Stack, View};
+use crate::steer::Bound;
 use crate::time::Instant;
 use crate::udp::Burst;
 use crate::udp::memory::Allowance;
@@ -39,6 +40,8 @@ impl fmt::Debug for Core {
 /// What a stage may change without asking another core.
 pub struct Local {
     number: u16,
+    /// The number by which packets are steered here, if they are.
+    cpu: Option<u16>,
     cache: PacketCache,
     counters: Arc<Shard>,
     /// Packets that leave at the end of the batch, by interface.
@@ -47,6 +50,10 @@ pub struct Local {
     last_tx: usize,
     /// The batch in hand, kept between batches for its allocation.
     batch: Vec<Packet>,
+    /// Packets taken out of this core's backlog, and not dealt with yet.
+    backlog_in_hand: PacketQueue,
+    /// Bursts for other cores, empty between bursts.
+    bound: Vec<Bound>,
     /// Datagrams on their way into a socket's queue.
     pub(crate) burst: Burst,
     /// Memory for what sockets' queues hold.
@@ -64,11 +71,14 @@ impl Local {
     ) -> Self {
         Self {
             number,
+            cpu: None,
             cache,
             counters,
             tx: Vec::new(),
             last_tx: 0,
             batch: Vec::new(),
+            backlog_in_hand: PacketQueue::new(),
+            bound: Vec::new(),
             burst: Burst::default(),
             allowance,
             random,
@@ -132,12 +142,15 @@ impl Local {
     }
 
     /// Hands what was queued to the interfaces; what their queues can't take is dropped.
-    pub(crate) fn flush_tx(&mut self, interfaces: &Interfaces) {
+    pub(crate) fn flush_tx(&mut self, stack: &Stack, interfaces: &Interfaces, now: Instant) {
         let mut tx = core::mem::take(&mut self.tx);
         for (ifindex, packets) in &mut tx {
             let reason = match interfaces.get(*ifindex) {
                 Some(interface) => {
-                    interface.tx.enqueue(packets);
+                    match interface.tx.as_slice() {
+                        [only] => only.enqueue(packets),
+                        _ => stack.enqueue_by_queue(self, now, interface, packets),
+                    }
                     DropReason::TxQueueFull
                 }
                 None => DropReason::DevReady,
@@ -157,6 +170,28 @@ impl Local {
 
     pub(crate) fn give_back_batch(&mut self, batch: Vec<Packet>) {
         self.batch = batch;
+    }
+
+    /// The number by which packets are steered here.
+    pub(crate) fn cpu(&self) -> Option<u16> {
+        self.cpu
+    }
+
+    pub(crate) fn set_cpu(&mut self, cpu: u16) {
+        self.cpu = Some(cpu);
+    }
+
+    pub(crate) fn backlog_in_hand(&mut self) -> &mut PacketQueue {
+        &mut self.backlog_in_hand
+    }
+
+    /// Places for bursts, to be given back.
+    pub(crate) fn take_bound(&mut self) -> Vec<Bound> {
+        core::mem::take(&mut self.bound)
+    }
+
+    pub(crate) fn give_back_bound(&mut self, bound: Vec<Bound>) {
+        self.bound = bound;
     }
 
     pub(crate) fn flush_cache(&mut self) {

@@ -159,6 +159,8 @@ reasons! {
     DevReady, [IpOutDiscards], [Ip6OutDiscards];
     /// The interface's transmit queue is full.
     TxQueueFull, [IpOutDiscards], [Ip6OutDiscards];
+    /// The backlog of the core that the packet was steered to is full (`netdev_max_backlog`).
+    CpuBacklog, [], [];
     /// The packet pool is empty.
     NoBuffer, [IpInDiscards], [Ip6InDiscards];
     /// A frame that the device could not have meant: segmentation or checksum offsets outside it.

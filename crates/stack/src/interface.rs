@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::fib::Prefix;
 use crate::packet::PacketQueue;
+use crate::steer::{QueueAffinity, RxQueue};
 
 /// Index of the loopback interface, which every stack has.
 pub const LOOPBACK: u32 = 1;
@@ -23,6 +24,11 @@ pub struct InterfaceConfig {
     pub tx_queue_len: usize,
     /// What the device does itself.
     pub offload: Offload,
+    /// Queues that the device has for each direction: 1 at least.
+    pub queues: u16,
+    /// Where the device sends the packets of a flow out by the queue that its replies come in by:
+    /// what is known of that.
+    pub affinity: Option<Arc<QueueAffinity>>,
 }
 
 impl InterfaceConfig {
@@ -33,6 +39,8 @@ impl InterfaceConfig {
             mtu: 1_500,
             tx_queue_len: 1_000,
             offload: Offload::default(),
+            queues: 1,
+            affinity: None,
         }
     }
 }
@@ -63,8 +71,12 @@ pub struct Interface {
     pub offload: Offload,
     /// Its addresses, the primary ones first.
     pub addresses: Vec<InterfaceAddress>,
-    /// What waits for the device.
-    pub(crate) tx: Arc<TransmitQueue>,
+    /// What waits for the device, by its queues: one at least.
+    pub(crate) tx: Vec<Arc<TransmitQueue>>,
+    /// How packets of each of its queues are steered.
+    pub(crate) rx: Vec<RxQueue>,
+    /// By which queues the replies of its flows come in.
+    pub(crate) affinity: Option<Arc<QueueAffinity>>,
 }
 
 /// An address of an interface, with the prefix that is on-link there.
@@ -154,6 +166,33 @@ impl Interface {
     }
 }
 
+/// What waits for the device.
+impl Interface {
+    /// Closes the queues and empties them to `out`.
+    pub(crate) fn close(&self, out: &mut PacketQueue) {
+        self.tx.iter().for_each(|queue| queue.close(out));
+    }
+
+    pub(crate) fn open(&self) {
+        self.tx.iter().for_each(|queue| queue.open());
+    }
+
+    /// Wakes who drives the device, for something else than packets.
+    pub(crate) fn wake(&self) {
+        self.tx.iter().take(1).for_each(|queue| queue.wake());
+    }
+
+    /// Moves all that waits to `out`.
+    pub(crate) fn take_waiting(&self, out: &mut PacketQueue) {
+        self.tx.iter().for_each(|queue| queue.take(out));
+    }
+
+    /// Whether nothing waits.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.tx.iter().all(|queue| queue.is_empty())
+    }
+}
+
 /// All interfaces at one moment.
 #[derive(Debug, Clone, Default)]
 pub struct Interfaces {
@@ -210,6 +249,7 @@ impl Interfaces {
     pub(crate) fn add(&mut self, config: InterfaceConfig) -> u32 {
         let index = u32::try_from(self.by_index.len().max(1)).unwrap_or(u32::MAX);
         self.by_index.resize_with(index as usize, || None);
+        let queues = config.queues.max(1);
         self.by_index.push(Some(Interface {
             index,
             name: config.name,
@@ -217,7 +257,11 @@ impl Interfaces {
             up: true,
             offload: config.offload,
             addresses: Vec::new(),
-            tx: Arc::new(TransmitQueue::new(config.tx_queue_len)),
+            tx: (0..queues)
+                .map(|_| Arc::new(TransmitQueue::new(config.tx_queue_len)))
+                .collect(),
+            rx: vec![RxQueue::default(); queues.into()],
+            affinity: config.affinity,
         }));
         index
     }

@@ -28,6 +28,7 @@ pub(crate) mod segment;
 pub(crate) mod siphash;
 pub mod socket;
 pub mod stack;
+pub mod steer;
 pub mod sysctl;
 pub(crate) mod tcp;
 pub mod time;

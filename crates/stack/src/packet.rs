@@ -23,7 +23,7 @@ pub type PacketQueue = Queue<Meta>;
 
 /// What is known of a packet.
 ///
-/// All but the last field is on the packet's first line, so that forwarding touches no other.
+/// All but the last three fields are on the packet's first line, so that forwarding touches no other.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub struct Meta {
@@ -65,6 +65,10 @@ pub struct Meta {
     pub icmp_error: Option<IcmpError>,
     /// When a datagram came in.
     pub timestamp: Instant,
+    /// Hash of the packet's flow, from the device or from steering; 0 where nobody has asked.
+    pub hash: u32,
+    /// The core that the program ran on which sent the packet, where a device tells.
+    pub sender_cpu: Option<u16>,
 }
 
 /// What the buffer's own words leave of the first line.

@@ -91,7 +91,7 @@ impl Stack {
         let mut looped = PacketQueue::new();
         self.with_core(core, now, |cx| {
             if let Some(loopback) = cx.view.interfaces.get(LOOPBACK) {
-                loopback.tx.take(&mut looped);
+                loopback.take_waiting(&mut looped);
             }
         });
         self.receive(core, now, LOOPBACK, &mut looped);
@@ -106,7 +106,7 @@ impl Stack {
         // Only now: who is told of what expired may be this host itself.
         let is_more_looped = self.with_core(core, now, |cx| {
             let loopback = cx.view.interfaces.get(LOOPBACK);
-            loopback.is_some_and(|loopback| !loopback.tx.is_empty())
+            loopback.is_some_and(|loopback| !loopback.is_idle())
         });
         if is_more_looped { Some(now) } else { deadline }
     }

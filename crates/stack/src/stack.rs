@@ -3,6 +3,7 @@
 use core::fmt;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use core::sync::atomic::{AtomicU16, Ordering};
+use core::task::Waker;
 use std::sync::{Arc, Mutex};
 
 use forebay_sync::packet::STRIDE;
@@ -22,7 +23,8 @@ use crate::multicast::Multicast;
 use crate::packet::PacketPool;
 use crate::random::SecretRandom;
 use crate::siphash::Key;
-use crate::sysctl::Sysctls;
+use crate::steer::{Backlog, SoftnetStats, Steering};
+use crate::sysctl::{Knob, Sysctls};
 use crate::time::Instant;
 
 /// What a new stack is made of.
@@ -36,6 +38,10 @@ pub struct StackConfig {
     /// Seed of hash keys, identifiers and jitter. From the system's entropy in production, fixed
     /// when a run is to be repeated.
     pub seed: [u64; 2],
+    /// The core that the calling thread runs on, by the number under which packets are steered to
+    /// it ([`Stack::core_on`]); `None` if none is. Who reads on it has its flows' packets steered
+    /// there.
+    pub current_cpu: fn() -> Option<u16>,
 }
 
 impl Default for StackConfig {
@@ -44,6 +50,7 @@ impl Default for StackConfig {
             buffers: 16_384,
             reserve: 4_096,
             seed: [0, 0],
+            current_cpu: || None,
         }
     }
 }
@@ -62,6 +69,7 @@ pub struct Stack {
     pub(crate) reassembly6: Reassembler<V6>,
     pub(crate) icmp_limiter: RateLimiter,
     pub(crate) path_mtus: PathMtus,
+    pub(crate) steering: Steering,
     counters: Counters,
     /// Serialises changes of interfaces and addresses, which touch several tables.
     pub(crate) control: Mutex<()>,
@@ -131,6 +139,7 @@ impl Stack {
             reassembly6: Reassembler::new(config.seed),
             icmp_limiter: RateLimiter::new(config.seed),
             path_mtus: PathMtus::new(config.seed),
+            steering: Steering::new(&domain, Key(config.seed), config.current_cpu),
             counters: Counters::default(),
             control: Mutex::new(()),
             idle_cores: IdleCores::default(),
@@ -174,6 +183,15 @@ impl Stack {
         }
     }
 
+    /// A core for the worker that packets are steered to under the number `cpu`, which is below
+    /// [`MAX_CPUS`](crate::steer::MAX_CPUS). There should be one at a time.
+    pub fn core_on(&self, cpu: u16) -> Core {
+        let mut core = self.core();
+        core.local.set_cpu(cpu);
+        self.steering.bring_online(cpu);
+        core
+    }
+
     /// The SNMP and drop counters, summed over all cores.
     pub fn counters(&self) -> Snapshot {
         self.counters.snapshot()
@@ -204,7 +222,7 @@ impl Stack {
     }
 
     #[inline]
-    fn with_idle_core<R>(&self, f: impl FnOnce(&mut Core) -> R) -> R {
+    pub(crate) fn with_idle_core<R>(&self, f: impl FnOnce(&mut Core) -> R) -> R {
         self.idle_cores.borrow(|| self.core(), f)
     }
 
@@ -219,7 +237,7 @@ impl Stack {
         let guard = reader.guard();
         let view = self.view(&guard);
         let result = f(&mut Context::new(self, &view, local, now));
-        local.flush_tx(view.interfaces);
+        local.flush_tx(self, view.interfaces, now);
         result
     }
 
@@ -231,11 +249,51 @@ impl Stack {
 
 /// Who drives the devices.
 impl Stack {
-    /// The packets that wait for an interface's device.
+    /// The packets that wait for an interface's device, at the first of its queues.
     pub fn transmit_queue(&self, ifindex: u32) -> Option<Arc<TransmitQueue>> {
+        self.transmit_queues(ifindex).into_iter().next()
+    }
+
+    /// The same, at each of its queues; at none if there is no such interface.
+    pub fn transmit_queues(&self, ifindex: u32) -> Vec<Arc<TransmitQueue>> {
+        self.with_interfaces(|interfaces| {
+            let interface = interfaces.get(ifindex);
+            interface.map_or(Vec::new(), |interface| interface.tx.clone())
+        })
+    }
+
+    /// Packets that a worker takes in before it looks at anything else (`net.core.netdev_budget`).
+    pub fn netdev_budget(&self, core: &Core) -> usize {
+        let guard = core.reader.guard();
+        let budget = self.sysctls.read(&guard).get(Knob::NetdevBudget);
+        usize::try_from(budget).unwrap_or(0).max(1)
+    }
+
+    /// Has `waker` woken when packets are steered to core `cpu`.
+    pub fn set_backlog_waker(&self, cpu: u16, waker: Waker) {
+        if let Some(backlog) = self.steering.backlog(cpu) {
+            backlog.set_waker(waker);
+        }
+    }
+
+    /// What a core has taken in, by itself and from others; `None` for one that there is not.
+    pub fn softnet_stats(&self, cpu: u16) -> Option<SoftnetStats> {
+        self.steering.backlog(cpu).map(Backlog::stats)
+    }
+
+    /// Flows of which the stack remembers, at `now`, by which of a device's queues they come in.
+    pub fn remembered_flows(&self, ifindex: u32, now: Instant) -> usize {
+        self.with_interfaces(|interfaces| {
+            let affinity = interfaces
+                .get(ifindex)
+                .and_then(|interface| interface.affinity.as_ref());
+            affinity.map_or(0, |affinity| affinity.flows(now))
+        })
+    }
+
+    pub(crate) fn with_interfaces<R>(&self, f: impl FnOnce(&Interfaces) -> R) -> R {
         let reader = self.domain.reader();
         let guard = reader.guard();
-        let interface = self.interfaces.read(&guard).get(ifindex)?;
-        Some(Arc::clone(&interface.tx))
+        f(self.interfaces.read(&guard))
     }
 }

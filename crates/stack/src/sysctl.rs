@@ -103,6 +103,16 @@ knobs! {
     MaxDstOptsNumber = "net.ipv6.max_dst_opts_number", 8, 0 => INT,
         "most options in a destination-options header, padding aside";
     DevWeight = "net.core.dev_weight", 64, 1 => 64, "packets that go through the stages together";
+    NetdevBudget = "net.core.netdev_budget", 300, 1 => INT,
+        "packets that a worker takes from all its queues before it looks at anything else";
+    NetdevMaxBacklog = "net.core.netdev_max_backlog", 1_000, 0 => INT,
+        "packets that other cores may leave to a worker before it has come to them";
+    RpsSockFlowEntries = "net.core.rps_sock_flow_entries", 0, 0 => 1 << 29,
+        "flows of which it is known where they are read, rounded up to a power of two; 0: of none";
+    BusyRead = "net.core.busy_read", 0, 0 => INT,
+        "microseconds that a read looks for datagrams itself before it sleeps, unless its socket says otherwise (SO_BUSY_POLL)";
+    BusyPoll = "net.core.busy_poll", 0, 0 => INT,
+        "microseconds that a poller looks for datagrams itself before it sleeps";
     RmemDefault = "net.core.rmem_default", 212_992, 2_304 => INT,
         "bytes a socket's receive queue may charge";
     RmemMax = "net.core.rmem_max", 212_992, 2_304 => INT, "largest SO_RCVBUF a socket may ask for";
@@ -369,8 +379,8 @@ impl Sysctls {
         if name == "net.ipv4.ip_forward" {
             return Ok(Place::Conf(Scope::All, ConfKnob::V4Forwarding));
         }
-        if let Some((knob, _)) = KNOBS.iter().find(|(_, definition)| definition.name == name) {
-            return Ok(Place::Stack(**knob));
+        if let Some(knob) = knob_called(&name) {
+            return Ok(Place::Stack(knob));
         }
         for (knob, definition) in CONF_KNOBS {
             let Some((front, back)) = definition.name.split_once('*') else {
@@ -440,6 +450,17 @@ impl Place {
         }
     }
 
+    /// What is kept of a number that was written.
+    fn round(&self, value: i64) -> i64 {
+        match self {
+            // No more than 2^29, so there is a power of two.
+            Self::Stack(Knob::RpsSockFlowEntries) if value > 0 => {
+                value.unsigned_abs().next_power_of_two().cast_signed()
+            }
+            _ => value,
+        }
+    }
+
     fn format(&self) -> Format {
         match self {
             Self::Stack(Knob::IpLocalPortRange) => Format::PortRange,
@@ -469,6 +490,7 @@ impl Place {
                     .parse()
                     .ok()
                     .filter(|value| (min..=max).contains(value))
+                    .map(|value| self.round(value))
             }
         }
     }
@@ -512,6 +534,13 @@ impl Place {
 pub fn definitions() -> impl Iterator<Item = &'static Definition> {
     let stack = KNOBS.iter().map(|(_, definition)| definition);
     stack.chain(CONF_KNOBS.iter().map(|(_, definition)| definition))
+}
+
+/// The knob of the whole stack that has this name.
+pub(crate) fn knob_called(name: &str) -> Option<Knob> {
+    let name = canonical(name);
+    let known = KNOBS.iter().find(|(_, definition)| definition.name == name);
+    known.map(|(knob, _)| **knob)
 }
 
 /// sysctl(8) takes slashes as well as dots; with slashes, an interface's name may hold dots.

@@ -2,6 +2,7 @@
 //! to be fast and is no system call.
 
 pub mod cache_line;
+pub mod doze;
 pub mod huge;
 #[doc(hidden)]
 pub mod loom;

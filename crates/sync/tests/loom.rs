@@ -6,6 +6,7 @@
 //! ```
 #![cfg(loom)]
 
+use forebay_sync::doze::Doze;
 use forebay_sync::rcu::{Domain, Rcu};
 use forebay_sync::segments::Segments;
 use forebay_sync::short_lock::ShortLock;
@@ -221,4 +222,53 @@ fn a_static_key_counts_and_never_wraps() {
         thread.join().unwrap();
         assert!(!key.is_enabled());
     });
+}
+
+/// Work is a flag, a wake-up another one. In the end nothing may be left undone with the sleeper
+/// asleep and not woken, and nobody makes the system call in vain.
+fn bring_work(callers: u32) {
+    model(move || {
+        let doze = Arc::new(Doze::new());
+        let work = Arc::new(AtomicU32::new(0));
+        let woken = Arc::new(AtomicU32::new(0));
+        let threads: Vec<_> = (0..callers)
+            .map(|_| {
+                let (doze, work, woken) = (doze.clone(), work.clone(), woken.clone());
+                thread::spawn(move || {
+                    work.fetch_add(1, Ordering::Relaxed);
+                    if doze.call() {
+                        woken.fetch_add(1, Ordering::Relaxed);
+                    }
+                })
+            })
+            .collect();
+        let mut done = 0;
+        let mut is_asleep = false;
+        // Each caller keeps it from sleeping once.
+        for _ in 0..=callers {
+            doze.look();
+            done += work.swap(0, Ordering::Relaxed);
+            is_asleep = doze.sleep();
+            if is_asleep {
+                break;
+            }
+        }
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert!(is_asleep, "kept awake by nobody");
+        let woken = woken.load(Ordering::Relaxed);
+        assert!(woken <= 1, "woken twice");
+        assert!(done == callers || woken == 1, "left asleep with work");
+    });
+}
+
+#[test]
+fn a_sleeper_is_woken_for_work() {
+    bring_work(1);
+}
+
+#[test]
+fn a_sleeper_is_woken_once_for_the_work_of_two() {
+    bring_work(2);
 }

@@ -44,6 +44,7 @@ impl<F: Family> Router<F> {
             buffers: 8_192,
             reserve: 2_048,
             seed: [1, 2],
+            ..StackConfig::default()
         });
         let far = rig.stack.transmit_queue(rig.ifindex("tun1"));
         let mut random = Random::new(1);

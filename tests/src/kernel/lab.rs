@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use forebay::device::Device;
 use forebay::device::tun::{Tun, TunConfig, TunDevice};
 use forebay::fib::{Route, RouteKind, RouteMatch, TableId};
-use forebay::{Stack, Worker};
+use forebay::{Stack, Workers};
 
 use super::Host;
 use crate::{V4, V6};
@@ -53,7 +53,7 @@ pub struct Lab {
     pub right: Host,
     /// What is between them.
     pub stack: Stack,
-    worker: Worker,
+    worker: Workers,
 }
 
 /// The addresses of a lab in one family.
@@ -114,7 +114,7 @@ impl Lab {
         );
         Self::attach_left(&stack, tun0, config);
         Self::attach_right(&stack, tun1, config);
-        let worker = stack.spawn_worker().expect("a worker");
+        let worker = stack.spawn_workers().expect("a worker");
         Some(Self {
             left,
             right,

@@ -40,6 +40,7 @@ impl World {
             buffers,
             reserve: buffers / 4,
             seed: [dice.u64(), dice.u64()],
+            ..StackConfig::default()
         });
         let tun1 = rig.ifindex("tun1");
         let kind = dice.pick(&[RouteKind::Unicast, RouteKind::Local]);

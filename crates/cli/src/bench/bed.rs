@@ -126,6 +126,7 @@ impl Bed {
             buffers: CHUNK + SPARE_BUFFERS,
             reserve: SPARE_BUFFERS / 2,
             seed: [seed, !seed],
+            ..StackConfig::default()
         }));
         let near = stack.add_interface(InterfaceConfig::new("near"))?;
         let far = stack.add_interface(InterfaceConfig::new("far"))?;

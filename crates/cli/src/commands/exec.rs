@@ -13,6 +13,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use forebay::device::tun::TunConfig;
 use forebay::netns::{Interface, PrivateNetwork, PrivateNetworkError};
+use forebay::steer::MAX_CPUS;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use toml::Spanned;
 
@@ -50,6 +51,10 @@ pub(crate) struct ExecArgs {
     /// Configuration of the stack, with one device of kind "exec" (docs/config.md describes it)
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
+
+    /// Workers, each on a processor of its own [default: the configuration's, or 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=MAX_CPUS.into()))]
+    workers: Option<u16>,
 
     /// Largest IP packet between the command and the stack, in bytes: 68 to 65535; below 1280
     /// there is no IPv6
@@ -95,6 +100,7 @@ fn exec(args: &ExecArgs) -> anyhow::Result<u8> {
         Some(path) => Config::load(path)?,
         None => Config::parse("examples/exec.toml", NETWORK)?,
     };
+    config.stack.workers = args.workers.or(config.stack.workers);
     for device in &mut config.devices {
         adapt(device, args);
     }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use clap::Args;
+use forebay::steer::MAX_CPUS;
 use serde::Serialize;
 
 use super::signals;
@@ -53,6 +54,10 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "KNOB=VALUE")]
     set: Vec<Knob>,
 
+    /// Workers, each on a processor of its own [default: the configuration's, or 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=MAX_CPUS.into()))]
+    workers: Option<u16>,
+
     /// End after so many seconds, or a time with a unit (500ms, 2min)
     #[arg(long, value_name = "SECS", value_parser = parse_duration)]
     duration: Option<Duration>,
@@ -80,10 +85,11 @@ fn parse_duration(text: &str) -> Result<Duration, &'static str> {
 }
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
-    let config = match &args.config {
+    let mut config = match &args.config {
         Some(path) => Config::load(path)?,
         None => Config::parse("examples/life.toml", LIFE)?,
     };
+    config.stack.workers = args.workers.or(config.stack.workers);
     refuse_exec_devices(&config)?;
     daemon::rehearse(&config, &args.set)?;
 

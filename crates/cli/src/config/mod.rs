@@ -14,6 +14,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::Context;
+use forebay::steer::MAX_CPUS;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -50,6 +51,8 @@ pub(crate) struct StackSettings {
     pub(crate) buffers: Option<usize>,
     /// Those of them that sockets may never hold.
     pub(crate) reserve: Option<usize>,
+    /// Workers, each on a processor of its own.
+    pub(crate) workers: Option<u16>,
     /// To repeat a run.
     pub(crate) seed: Option<u64>,
 }
@@ -218,6 +221,7 @@ impl StackSettings {
             name: name.map_err(|problem| problem.of_key("name"))?,
             reserve: table.number("reserve", 0..=below)?,
             buffers: buffers.map(|buffers| usize::try_from(buffers).unwrap_or(usize::MAX)),
+            workers: table.number("workers", 1..=u64::from(MAX_CPUS))?,
             seed: table.number("seed", 0..=u64::MAX)?,
         };
         table.finish()?;

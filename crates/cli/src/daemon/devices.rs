@@ -178,5 +178,6 @@ fn wire(mtu: u32) -> (PortDevice, Port) {
     port(PortConfig {
         mtu,
         queue: WIRE_QUEUE,
+        ..PortConfig::default()
     })
 }

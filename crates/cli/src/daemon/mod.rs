@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use forebay::device::tun::Tun;
-use forebay::{Stack, StackBuilder, Worker};
+use forebay::{Stack, StackBuilder, Workers};
 
 use crate::config::Config;
 use crate::control::server::{self, ControlServer};
@@ -30,10 +30,10 @@ const SETTLING: Duration = Duration::from_millis(20);
 /// Traffic of others does not end for us: half a second is enough.
 const SETTLING_ROUNDS: usize = 25;
 
-/// A stack with its devices, its services and a worker that drives it, until this is dropped.
+/// A stack with its devices, its services and workers that drive it, until this is dropped.
 pub(crate) struct Daemon {
     stack: Stack,
-    worker: Option<Worker>,
+    workers: Option<Workers>,
     far_ends: FarEnds,
     exec: Option<Plug>,
     control: Option<ControlServer>,
@@ -72,11 +72,11 @@ impl Daemon {
         let services = set_up(&stack, config, knobs, &mut devices)?;
         let FarSides { exec, wires } = devices.far_sides();
         let far_ends = FarEnds::start(&stack, config, wires)?;
-        let worker = stack.spawn_worker()?;
+        let workers = stack.spawn_workers()?;
         services::start(services)?;
         Ok(Self {
             stack,
-            worker: Some(worker),
+            workers: Some(workers),
             far_ends,
             exec,
             control: None,
@@ -138,7 +138,7 @@ impl Drop for Daemon {
     /// that wait for datagrams, until the process ends.
     fn drop(&mut self) {
         drop(self.control.take());
-        drop(self.worker.take());
+        drop(self.workers.take());
         for interface in self.stack.inner().interfaces() {
             // The loopback is no device.
             let _ = self.stack.remove_device(&interface.name);
@@ -155,6 +155,9 @@ fn builder(config: &Config) -> StackBuilder {
     }
     if let Some(reserve) = settings.reserve {
         builder = builder.reserve(reserve);
+    }
+    if let Some(workers) = settings.workers {
+        builder = builder.workers(workers);
     }
     if let Some(seed) = settings.seed {
         builder = builder.seed([seed, 0]);

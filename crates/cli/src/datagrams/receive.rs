@@ -162,7 +162,7 @@ fn is_passing(error: &io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use forebay::{Stack, Worker};
+    use forebay::{Stack, Workers};
 
     use super::super::{Flood, Host, SendCall};
     use super::*;
@@ -175,9 +175,9 @@ mod tests {
     };
 
     /// Hosts whose loopbacks work.
-    fn hosts() -> (Vec<Host>, Worker) {
+    fn hosts() -> (Vec<Host>, Workers) {
         let stack = Stack::builder().build().unwrap();
-        let worker = stack.spawn_worker().unwrap();
+        let worker = stack.spawn_workers().unwrap();
         (vec![Host::Kernel, Host::Forebay(stack)], worker)
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use forebay::device::wire::{WireConfig, WireEnd, wire};
 use forebay::interface::TransmitQueue;
-use forebay::{Stack, Worker};
+use forebay::{Stack, Workers};
 
 use super::Family;
 
@@ -21,7 +21,7 @@ pub(crate) struct Rig {
     sink: Stack,
     flood: Stack,
     flood_queue: Arc<TransmitQueue>,
-    _workers: [Worker; 2],
+    _workers: [Workers; 2],
 }
 
 impl Rig {
@@ -30,7 +30,7 @@ impl Rig {
         let (sink, _) = host(near, [(SINK_V4, 24), (SINK_V6, 64)])?;
         let (flood, flood_queue) = host(far, [(FLOOD_V4, 24), (FLOOD_V6, 64)])?;
         Ok(Self {
-            _workers: [sink.spawn_worker()?, flood.spawn_worker()?],
+            _workers: [sink.spawn_workers()?, flood.spawn_workers()?],
             sink,
             flood,
             flood_queue,

@@ -146,6 +146,19 @@ pub trait Device: Send {
         cache: &mut PacketCache,
     ) -> io::Result<()>;
 
+    /// Takes one of the device's queues out of it, for another worker to drive, as long as there is
+    /// more than one: each is a device then, of one interface. Asked when the device is added to a
+    /// stack with several workers.
+    fn take_queue(&mut self) -> Option<Box<dyn Device>> {
+        None
+    }
+
+    /// Whether the packets of a flow are to go out by the queue that its replies come in by, as
+    /// with Linux's TUN devices. The stack remembers up to 4,096 flows for it.
+    fn follows_flows(&self) -> bool {
+        false
+    }
+
     /// When the device has something to do by itself. From then on it wants both
     /// [`receive`](Self::receive) and [`transmit`](Self::transmit) called, even with nothing to
     /// send.
@@ -196,6 +209,14 @@ impl<D: Device + ?Sized> Device for Box<D> {
         cache: &mut PacketCache,
     ) -> io::Result<()> {
         (**self).transmit(now, packets, cache)
+    }
+
+    fn take_queue(&mut self) -> Option<Box<dyn Device>> {
+        (**self).take_queue()
+    }
+
+    fn follows_flows(&self) -> bool {
+        (**self).follows_flows()
     }
 
     fn next_event(&self) -> Option<Instant> {

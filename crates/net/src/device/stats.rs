@@ -1,5 +1,7 @@
 //! What a device counts.
 
+use std::ops::AddAssign;
+
 /// Counters of one device since it was made; the names are those of Linux's `ip -s link`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DeviceStats {
@@ -31,6 +33,19 @@ impl DeviceStats {
     pub(super) fn sent(&mut self, bytes: usize) {
         self.tx_packets += 1;
         self.tx_bytes += bytes as u64;
+    }
+}
+
+impl AddAssign for DeviceStats {
+    fn add_assign(&mut self, other: Self) {
+        self.rx_packets += other.rx_packets;
+        self.rx_bytes += other.rx_bytes;
+        self.rx_dropped += other.rx_dropped;
+        self.bad += other.bad;
+        self.tx_packets += other.tx_packets;
+        self.tx_bytes += other.tx_bytes;
+        self.tx_dropped += other.tx_dropped;
+        self.tx_errors += other.tx_errors;
     }
 }
 
@@ -87,6 +102,14 @@ impl BadFrames {
     pub(super) fn count(&mut self, reason: BadFrame) {
         if let Some(count) = self.0.get_mut(reason as usize) {
             *count += 1;
+        }
+    }
+}
+
+impl AddAssign for BadFrames {
+    fn add_assign(&mut self, other: Self) {
+        for (count, more) in self.0.iter_mut().zip(other.0) {
+            *count += more;
         }
     }
 }

@@ -314,7 +314,7 @@ fn arrivals_against_waits() {
     for interest in [READ, READ.edge_triggered()] {
         for (readers, window) in [(1, 1), (1, 32), (3, 1), (3, 32)] {
             let stack = Stack::builder().build().expect("a stack");
-            let _worker = stack.spawn_worker().expect("a thread");
+            let _worker = stack.spawn_workers().expect("a thread");
             let sockets: Vec<_> = (0..SOCKETS)
                 .map(|_| {
                     let socket = UdpSocket::bind(&stack, "127.0.0.1:0").expect("a port");
@@ -377,7 +377,7 @@ fn arrivals_against_waits() {
 #[test]
 fn pollers_come_and_go_under_traffic() {
     let stack = Stack::builder().build().expect("a stack");
-    let _worker = stack.spawn_worker().expect("a thread");
+    let _worker = stack.spawn_workers().expect("a thread");
     let socket = UdpSocket::bind(&stack, BOTH[0]).expect("free");
     socket.set_nonblocking(true).expect("open");
     let over = AtomicBool::new(false);

@@ -16,7 +16,7 @@ fn there_and_back() {
     for addr in BOTH {
         runtime().block_on(async {
             let stack = Stack::builder().build().expect("a stack");
-            let _worker = stack.spawn_worker().expect("a thread");
+            let _worker = stack.spawn_workers().expect("a thread");
             let server = UdpSocket::bind(&stack, addr).await.expect("free");
             let any = SocketAddr::new(server.local_addr().expect("bound").ip(), 0);
             let client = UdpSocket::bind(&stack, any).await.expect("a port");
@@ -194,7 +194,7 @@ fn arrivals_against_waits() {
     const DATAGRAMS: usize = 20_000;
     for (readers, window) in [(1, 1), (1, 32), (3, 1), (3, 32)] {
         let stack = Stack::builder().build().expect("a stack");
-        let _worker = stack.spawn_worker().expect("a thread");
+        let _worker = stack.spawn_workers().expect("a thread");
         let socket = runtime()
             .block_on(UdpSocket::bind(&stack, BOTH[0]))
             .expect("free");

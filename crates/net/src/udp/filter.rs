@@ -19,7 +19,7 @@ impl UdpSocket {
     /// use forebay::{Stack, UdpSocket};
     ///
     /// let stack = Stack::builder().build()?;
-    /// let _worker = stack.spawn_worker()?;
+    /// let _worker = stack.spawn_workers()?;
     /// let socket = UdpSocket::bind(&stack, "127.0.0.1:7")?;
     /// // Only what begins with '!', and of that 4 bytes.
     /// socket.attach_filter(&[

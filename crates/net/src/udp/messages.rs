@@ -19,7 +19,7 @@ impl UdpSocket {
     /// use forebay::{Stack, UdpSocket};
     ///
     /// let stack = Stack::builder().build()?;
-    /// let _worker = stack.spawn_worker()?;
+    /// let _worker = stack.spawn_workers()?;
     /// let socket = UdpSocket::bind(&stack, "127.0.0.1:7")?;
     /// socket.send_to(b"head and tail", "127.0.0.1:7")?;
     ///

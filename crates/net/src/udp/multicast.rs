@@ -20,7 +20,7 @@ use crate::error;
 /// use forebay::{Stack, UdpSocket};
 ///
 /// let stack = Stack::builder().build()?;
-/// let _worker = stack.spawn_worker()?;
+/// let _worker = stack.spawn_workers()?;
 /// let group = Ipv4Addr::new(239, 1, 2, 3);
 /// let member = UdpSocket::bind(&stack, "0.0.0.0:5353")?;
 /// member.join_multicast_v4(&group, &Ipv4Addr::LOCALHOST)?;

@@ -348,7 +348,7 @@ proptest! {
         let Ok(verified) = Program::new(&program) else {
             return Ok(());
         };
-        let stack = Stack::new(&StackConfig { buffers: 16, reserve: 0, seed: [1, 2] });
+        let stack = Stack::new(&StackConfig { buffers: 16, reserve: 0, seed: [1, 2], ..StackConfig::default() });
         let packet = packet(&mut stack.pool().cache(), &bytes, per_buffer);
         let (known, naive) = naive::run(&program, &bytes, START);
         let ours = run(&stack, &verified, &packet);
@@ -374,7 +374,7 @@ proptest! {
         let at = damage.0.index(damaged.len());
         damaged[at].code ^= 1 << (damage.1 % 8);
         damaged[at].jf = damage.1;
-        let stack = Stack::new(&StackConfig { buffers: 16, reserve: 0, seed: [1, 2] });
+        let stack = Stack::new(&StackConfig { buffers: 16, reserve: 0, seed: [1, 2], ..StackConfig::default() });
         let packet = packet(&mut stack.pool().cache(), &bytes, per_buffer);
         for program in [random, damaged] {
             if let Ok(program) = Program::new(&program) {

@@ -40,6 +40,7 @@ impl Bench {
             buffers,
             reserve: 0,
             seed: [7, 11],
+            ..StackConfig::default()
         });
         let ifindex = stack.add_interface(InterfaceConfig::new("tun0")).unwrap();
         for (addr, len) in [(OWN_V4.into(), 24), (OWN_V6.into(), 64)] {
@@ -106,7 +107,7 @@ impl Bench {
     pub(crate) fn sent(&mut self) -> Vec<Vec<u8>> {
         let mut queue = PacketQueue::new();
         let interface = self.stack.interface(self.ifindex).unwrap();
-        interface.tx.take(&mut queue);
+        interface.tx.iter().for_each(|tx| tx.take(&mut queue));
         queue.iter().map(bytes_of).collect()
     }
 

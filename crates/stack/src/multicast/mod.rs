@@ -263,6 +263,6 @@ fn version_of(group: IpAddr) -> IpVersion {
 /// Whoever drives the interface's device polls the stack next.
 fn wake(cx: &Context<'_>, ifindex: u32) {
     if let Some(interface) = cx.view.interfaces.get(ifindex) {
-        interface.tx.wake();
+        interface.wake();
     }
 }

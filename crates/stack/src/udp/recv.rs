@@ -123,12 +123,14 @@ impl Stack {
         let inet6 = slot.options().has(Flag::Inet6);
         let mut places = slots.iter_mut();
         let mut filled = 0;
-        self.with_local(|core| {
+        self.with_idle_core(|core| {
             while places.len() > 0 {
                 let mut packets = take_many(slot, id, places.len());
-                if packets.is_empty() {
+                let Some(first) = packets.peek() else {
                     break;
-                }
+                };
+                self.sock_rps_record_flow(core, slot, first.hash);
+                let core = &mut core.local;
                 // A bad one leaves its place to the next.
                 while let Some(packet) = packets.pop() {
                     if !checksum::is_good(&packet) {
@@ -156,7 +158,10 @@ impl Stack {
         let slot = self.readable(id)?;
         let inet6 = slot.options().has(Flag::Inet6);
         Ok(self.take(slot, id).map(|packet| {
-            self.with_local(|core| core.count(in_datagrams(packet.version)));
+            self.with_idle_core(|core| {
+                self.sock_rps_record_flow(core, slot, packet.hash);
+                core.local.count(in_datagrams(packet.version));
+            });
             let about = about(&packet, inet6, 0);
             Datagram::new(packet, about, self.demux.memory())
         }))
@@ -217,9 +222,9 @@ impl Stack {
         };
         let len = copy(&packet, payload_offset(&packet));
         match (packet.version, inet6) {
-            (IpVersion::V4, false) => self.finish::<PlainV4>(packet, len),
-            (IpVersion::V4, true) => self.finish::<MappedV4>(packet, len),
-            (IpVersion::V6, _) => self.finish::<PlainV6>(packet, len),
+            (IpVersion::V4, false) => self.finish::<PlainV4>(slot, packet, len),
+            (IpVersion::V4, true) => self.finish::<MappedV4>(slot, packet, len),
+            (IpVersion::V6, _) => self.finish::<PlainV6>(slot, packet, len),
         }
     }
 
@@ -227,9 +232,17 @@ impl Stack {
     /// [`recv_with`](Self::recv_with) returns, in the place where it is returned. A function for each
     /// kind: merged, they would write the same words byte by byte.
     #[inline(never)]
-    fn finish<S: Shown>(&self, packet: Packet, len: usize) -> Result<Option<Received>, RecvError> {
+    fn finish<S: Shown>(
+        &self,
+        slot: &Slot,
+        packet: Packet,
+        len: usize,
+    ) -> Result<Option<Received>, RecvError> {
         let received = S::about(&packet, len);
-        self.with_local(|core| consume(core, packet));
+        self.with_idle_core(|core| {
+            self.sock_rps_record_flow(core, slot, packet.hash);
+            consume(&mut core.local, packet);
+        });
         Ok(Some(received))
     }
 

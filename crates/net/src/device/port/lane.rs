@@ -25,6 +25,8 @@ pub(super) struct State {
     pub(super) closed: bool,
     /// The device found no room for a packet.
     pub(super) is_blocked: bool,
+    /// The worker on whose processor the program ran when it sent last.
+    pub(super) sender_cpu: Option<u16>,
     /// The driver of the device.
     device: Option<Waker>,
     /// The program's tasks that wait.

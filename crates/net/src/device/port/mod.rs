@@ -4,6 +4,10 @@
 //! as Linux checks what is written to a TUN device, and comes into the stack; what the stack sends
 //! the program receives. Both directions are bounded. The program may block, try, or be polled as
 //! a future.
+//!
+//! A port may have several queues, each with a direction in and one out, for programs with several
+//! threads and stacks with several workers. The stack sends a flow's packets out by the queue that
+//! the program sends the flow's packets in by, as Linux's TUN devices do.
 
 mod lane;
 mod ring;
@@ -17,6 +21,7 @@ use std::time::Duration;
 
 use self::lane::{Lane, State};
 use super::{Device, DeviceStats, Instant, PacketCache, PacketQueue, frame};
+use crate::cpu;
 
 /// What a port is like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +31,8 @@ pub struct PortConfig {
     /// Bytes that may wait in each direction, with a few for each packet; as long as fewer do, one
     /// more packet is taken. 1 MiB unless set.
     pub queue: usize,
+    /// Queues: 1 unless set, 256 at most.
+    pub queues: u16,
 }
 
 impl Default for PortConfig {
@@ -33,6 +40,7 @@ impl Default for PortConfig {
         Self {
             mtu: 1_500,
             queue: 1 << 20,
+            queues: 1,
         }
     }
 }
@@ -58,22 +66,23 @@ impl Default for PortConfig {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn port(config: PortConfig) -> (PortDevice, Port) {
+    let queues = config.queues.clamp(1, MAX_QUEUES);
     let shared = Arc::new(Shared {
         mtu: config.mtu,
-        inward: Lane::new(config.queue),
-        outward: Lane::new(config.queue),
+        queues: (0..queues).map(|_| Lanes::new(config.queue)).collect(),
     });
     let device = PortDevice {
         shared: Arc::clone(&shared),
+        queues: (0..queues.into()).collect(),
+        first: 0,
         stats: DeviceStats::default(),
     };
-    (
-        device,
-        Port {
-            handle: Arc::new(Handle { shared }),
-        },
-    )
+    let handle = Arc::new(Handle { shared });
+    (device, Port { handle, queue: 0 })
 }
+
+/// Most queues of a port.
+const MAX_QUEUES: u16 = 256;
 
 /// The program's end of a [`port`]. Clones are the same end, for use from several threads and
 /// tasks.
@@ -84,9 +93,30 @@ pub fn port(config: PortConfig) -> (PortDevice, Port) {
 #[derive(Clone)]
 pub struct Port {
     handle: Arc<Handle>,
+    queue: usize,
 }
 
 impl Port {
+    /// The end of another queue of the same port, from 0 to one less than there are; the handle
+    /// that [`port`] gives is queue 0's. A packet that the stack sends waits at one of them.
+    ///
+    /// ```
+    /// use forebay::device::port::{PortConfig, port};
+    ///
+    /// let (_device, first) = port(PortConfig { queues: 2, ..PortConfig::default() });
+    /// let second = first.queue(1).expect("there are two");
+    /// second.try_send(&[0x45, 0, 0, 20])?;
+    /// assert!(first.queue(2).is_none());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn queue(&self, queue: u16) -> Option<Self> {
+        let queue = usize::from(queue);
+        (queue < self.handle.shared.queues.len()).then(|| Self {
+            handle: Arc::clone(&self.handle),
+            queue,
+        })
+    }
+
     /// Largest IP packet that goes through, in bytes.
     pub fn mtu(&self) -> u32 {
         self.handle.shared.mtu
@@ -182,11 +212,11 @@ impl Port {
     }
 
     fn inward(&self) -> &Lane {
-        &self.handle.shared.inward
+        &self.handle.shared.queues[self.queue].inward
     }
 
     fn outward(&self) -> &Lane {
-        &self.handle.shared.outward
+        &self.handle.shared.queues[self.queue].outward
     }
 }
 
@@ -198,6 +228,7 @@ fn offer(lane: &Lane, state: &mut State, packet: &[u8]) -> Option<io::Result<()>
         return None;
     }
     state.ring.push([packet].into_iter());
+    state.sender_cpu = cpu::current_worker();
     Some(Ok(()))
 }
 
@@ -224,10 +255,48 @@ fn would_block<T>() -> io::Result<T> {
     Err(io::ErrorKind::WouldBlock.into())
 }
 
-/// The stack's end of a [`port`].
+/// The stack's end of a [`port`], or of some of its queues.
 pub struct PortDevice {
     shared: Arc<Shared>,
+    /// Those that it has: one at least.
+    queues: Vec<usize>,
+    /// Which of them is looked at first next time.
+    first: usize,
     stats: DeviceStats,
+}
+
+impl PortDevice {
+    /// Takes in up to `budget` packets that wait at a queue. Returns how many.
+    fn receive_from(
+        &mut self,
+        queue: usize,
+        cache: &mut PacketCache,
+        out: &mut PacketQueue,
+        budget: usize,
+    ) -> usize {
+        let lane = &self.shared.queues[queue].inward;
+        let mut state = lane.lock();
+        let mut taken = 0;
+        while taken < budget {
+            let copied = state
+                .ring
+                .pop(|pieces| frame::copy_in(cache, pieces.into_iter()));
+            let Some(packet) = copied else { break };
+            taken += 1;
+            match packet {
+                Some(mut packet) => {
+                    self.stats.received(packet.total_len());
+                    packet.sender_cpu = state.sender_cpu;
+                    out.push(packet);
+                }
+                None => self.stats.rx_dropped += 1,
+            }
+        }
+        if taken > 0 {
+            lane.wake_program(state);
+        }
+        taken
+    }
 }
 
 impl Device for PortDevice {
@@ -242,29 +311,17 @@ impl Device for PortDevice {
         out: &mut PacketQueue,
         budget: usize,
     ) -> io::Result<usize> {
-        let lane = &self.shared.inward;
-        let mut state = lane.lock();
+        let queues = self.queues.len();
+        self.first = (self.first + 1) % queues;
         let mut taken = 0;
-        while taken < budget {
-            let copied = state
-                .ring
-                .pop(|pieces| frame::copy_in(cache, pieces.into_iter()));
-            let Some(packet) = copied else { break };
-            taken += 1;
-            match packet {
-                Some(packet) => {
-                    self.stats.received(packet.total_len());
-                    out.push(packet);
-                }
-                None => self.stats.rx_dropped += 1,
-            }
-        }
-        if taken > 0 {
-            lane.wake_program(state);
+        for nth in self.first..self.first + queues {
+            let queue = self.queues[nth % queues];
+            taken += self.receive_from(queue, cache, out, budget - taken);
         }
         Ok(taken)
     }
 
+    /// Into the first of its queues: the stack has chosen it, if there was a choice.
     fn transmit(
         &mut self,
         _now: Instant,
@@ -274,7 +331,7 @@ impl Device for PortDevice {
         if packets.is_empty() {
             return Ok(());
         }
-        let lane = &self.shared.outward;
+        let lane = &self.shared.queues[self.queues[0]].outward;
         let mut state = lane.lock();
         while state.closed || lane.has_room(&state) {
             let Some(packet) = packets.pop() else { break };
@@ -295,9 +352,28 @@ impl Device for PortDevice {
         Ok(())
     }
 
+    fn take_queue(&mut self) -> Option<Box<dyn Device>> {
+        if self.queues.len() < 2 {
+            return None;
+        }
+        Some(Box::new(Self {
+            shared: Arc::clone(&self.shared),
+            queues: vec![self.queues.remove(1)],
+            first: 0,
+            stats: DeviceStats::default(),
+        }))
+    }
+
+    fn follows_flows(&self) -> bool {
+        self.shared.queues.len() > 1
+    }
+
     fn set_waker(&mut self, waker: Waker) {
-        self.shared.inward.set_waker(waker.clone());
-        self.shared.outward.set_waker(waker);
+        for queue in &self.queues {
+            let lanes = &self.shared.queues[*queue];
+            lanes.inward.set_waker(waker.clone());
+            lanes.outward.set_waker(waker.clone());
+        }
     }
 
     fn stats(&self) -> DeviceStats {
@@ -324,15 +400,31 @@ impl Drop for Handle {
 
 struct Shared {
     mtu: u32,
+    queues: Box<[Lanes]>,
+}
+
+/// A queue's two directions.
+struct Lanes {
     /// Into the stack.
     inward: Lane,
     /// Out of the stack.
     outward: Lane,
 }
 
+impl Lanes {
+    fn new(limit: usize) -> Self {
+        Self {
+            inward: Lane::new(limit),
+            outward: Lane::new(limit),
+        }
+    }
+}
+
 impl Shared {
     fn close(&self) {
-        self.inward.close();
-        self.outward.close();
+        for queue in &self.queues {
+            queue.inward.close();
+            queue.outward.close();
+        }
     }
 }

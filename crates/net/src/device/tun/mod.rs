@@ -31,9 +31,10 @@ const RETRY: Duration = Duration::from_millis(1);
 
 /// A TUN device.
 ///
-/// It reads from all of its queues in turn. It writes to the first only: the kernel sends a flow's
-/// packets to the queue that the flow was last written to, and a flow that changed queues could
-/// overtake itself.
+/// It reads from all of its queues in turn, unless several workers drive the stack: then each queue
+/// is read and written by one of them. It writes to the first only of those that it reads: the
+/// kernel sends a flow's packets to the queue that the flow was last written to, and a flow that
+/// changed queues could overtake itself.
 ///
 /// The kernel's interface may be down, and come up again, without an end of the device: meanwhile
 /// what is sent is lost and counted. When the interface is deleted, both directions fail with
@@ -75,11 +76,6 @@ impl TunDevice {
     /// The device of a TUN that is open, perhaps in another network namespace. `offload` is what
     /// it was opened with.
     pub fn new(tun: Tun, mtu: u32, offload: bool) -> Self {
-        let largest = if offload {
-            MAX_PACKET
-        } else {
-            mtu as usize + 1
-        };
         Self {
             name: tun.name().to_owned(),
             mtu,
@@ -91,7 +87,7 @@ impl TunDevice {
             },
             queues: tun.queues,
             turn: 0,
-            spare: Spare::new(largest),
+            spare: Spare::for_frames(mtu, offload),
             retry: None,
             stats: DeviceStats::default(),
         }
@@ -240,6 +236,21 @@ impl Device for TunDevice {
         Ok(())
     }
 
+    fn take_queue(&mut self) -> Option<Box<dyn Device>> {
+        if self.queues.len() < 2 {
+            return None;
+        }
+        Some(Box::new(Self {
+            name: self.name.clone(),
+            queues: vec![self.queues.pop()?],
+            turn: 0,
+            spare: Spare::for_frames(self.mtu, self.offload.checksum),
+            retry: None,
+            stats: DeviceStats::default(),
+            ..*self
+        }))
+    }
+
     fn next_event(&self) -> Option<Instant> {
         self.retry
     }
@@ -263,7 +274,12 @@ struct Spare {
 }
 
 impl Spare {
-    fn new(largest: usize) -> Self {
+    fn for_frames(mtu: u32, offload: bool) -> Self {
+        let largest = if offload {
+            MAX_PACKET
+        } else {
+            mtu as usize + 1
+        };
         let wanted = largest.div_ceil(CAPACITY).min(MAX_BUFFERS);
         Self {
             buffers: Vec::with_capacity(wanted),

@@ -116,6 +116,7 @@ fn router(offload: Offload) -> (Stack, [u32; 2]) {
         buffers: 256,
         reserve: 64,
         seed: [1, 2],
+        ..StackConfig::default()
     });
     let way_in = stack
         .add_interface(InterfaceConfig::new("in"))

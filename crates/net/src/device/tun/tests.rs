@@ -282,7 +282,7 @@ fn a_size_without_a_type_means_nothing() {
 #[test]
 fn a_frame_takes_the_buffers_that_it_fills() {
     let mut cache = PacketPool::new(64).cache();
-    let mut spare = Spare::new(MAX_PACKET);
+    let mut spare = Spare::for_frames(1_500, true);
     for len in [0, 1, CAPACITY, CAPACITY + 1, MAX_PACKET] {
         assert!(spare.fill(&mut cache));
         for (at, buffer) in spare.buffers.iter_mut().rev().enumerate() {
@@ -297,5 +297,8 @@ fn a_frame_takes_the_buffers_that_it_fills() {
         assert!(packet.chunks().flatten().copied().eq(expected));
     }
     let mut small = PacketPool::new(10).cache();
-    assert!(!Spare::new(MAX_PACKET).fill(&mut small), "all or nothing");
+    assert!(
+        !Spare::for_frames(1_500, true).fill(&mut small),
+        "all or nothing"
+    );
 }
