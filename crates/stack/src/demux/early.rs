@@ -49,7 +49,7 @@ pub(crate) fn demux(cx: &mut Context<'_>, lanes: &Lanes, batch: &mut [Packet]) {
     }
     let looks = looks.get_mut(..len).unwrap_or_default();
     for look in looks.iter_mut().filter(|look| !look.is_repeat) {
-        look.candidate = cx.stack.demux.first_candidate(look.hash);
+        look.candidate = cx.stack.demux.candidate(look.hash);
     }
     // All came in by one interface.
     let iif = batch.first().map_or(0, |packet| packet.iif);

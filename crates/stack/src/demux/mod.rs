@@ -235,7 +235,7 @@ impl Demux {
     /// The socket that is connected so.
     #[inline]
     fn find_connected(&self, flow: &Flow, hash: u64, iif: u32) -> Option<Hit<'_>> {
-        // One bound to the interface goes before one that is not.
+        // One bound to the interface goes before one that is not; of equals, the last one counts.
         let mut second = None;
         let first = self.established.find(hash, |word| {
             let hit = self.hit(word, |keys| keys.is(flow, iif))?;
@@ -263,19 +263,19 @@ impl Demux {
         Some(Hit { id, keys })
     }
 
-    /// The word that [`find_connected`](Self::find_connected) will most likely ask about first. The
-    /// keys that it will compare are fetched, and the line of the queue that they lead to.
+    /// The word that [`find_connected`](Self::find_connected) will ask about last, if one look tells.
+    /// The keys that it will compare are fetched, and the line of the queue that they lead to.
     #[inline]
-    fn first_candidate(&self, hash: u64) -> Option<u32> {
-        let word = self.established.first(hash)?;
+    fn candidate(&self, hash: u64) -> Option<u32> {
+        let (word, is_last) = self.established.candidate(hash)?;
         let (index, which) = unpack_word(word);
         let slot = self.sockets.slot(index)?;
         prefetch_read(slot.key_set(which));
         slot.queue.prefetch();
-        Some(word)
+        is_last.then_some(word)
     }
 
-    /// The candidate, if it is the packet's, and no other can go before it.
+    /// The [candidate](Self::candidate), if it is the packet's, and no other can go before it.
     #[inline]
     fn check_candidate<F: Family>(&self, word: u32, packet: &Packet) -> Option<Hit<'_>> {
         if self.device_key.is_enabled() {
