@@ -57,6 +57,8 @@ pub struct Meta {
     pub has_options: bool,
     /// Whether this host sent the packet itself, so that on the loopback it has arrived.
     pub from_host: bool,
+    /// Whether nothing but its hop limit and the next hop can keep it from being forwarded as it is.
+    pub is_plain: bool,
     /// How far the transport checksum is known to be right.
     pub checksum: ChecksumState,
     /// Segmentation: set if the packet stands for several.

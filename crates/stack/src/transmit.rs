@@ -292,8 +292,7 @@ fn in_segments(cx: &mut Context<'_>, interface: &Interface, adjacency: &Adjacenc
 }
 
 /// As a single packet, or one that the device segments.
-#[inline(always)]
-pub(crate) fn to_device(
+fn to_device(
     cx: &mut Context<'_>,
     interface: &Interface,
     adjacency: &Adjacency,
@@ -309,7 +308,6 @@ pub(crate) fn to_device(
 }
 
 /// False if there is no room.
-#[inline(never)]
 fn push_link_header(packet: &mut Packet, adjacency: &Adjacency) -> bool {
     let header = adjacency.bytes();
     let Some(bytes) = packet.push(header.len()) else {
