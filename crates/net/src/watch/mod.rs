@@ -77,6 +77,11 @@ impl Stack {
             stack: self.clone(),
         }
     }
+
+    /// Whether anybody watches.
+    pub fn is_watched(&self) -> bool {
+        self.shared.watched.is_enabled()
+    }
 }
 
 impl Drop for Watch {

@@ -6,7 +6,6 @@
 //! the form without a check; a device whose program sends knows no socket, and takes the form that
 //! checks the key.
 
-use super::SockFlowTable;
 use crate::core::Core;
 use crate::socket::{Mode, Slot};
 use crate::stack::Stack;
@@ -53,12 +52,12 @@ impl Stack {
         table.map_or((0, 0), |table| (table.used(), table.len() as usize))
     }
 
-    /// How many of those entries say each core, by its number; about so many, in large tables.
-    /// `None` if there is no table.
-    pub fn sock_flows_by_cpu(&self) -> Option<Vec<usize>> {
+    /// How many of those entries say each core, by its number; about so many, in large tables. And
+    /// how many entries there are. `None` if there is no table.
+    pub fn sock_flows_by_cpu(&self) -> Option<(Vec<usize>, usize)> {
         let reader = self.domain.reader();
         let guard = reader.guard();
         let table = self.steering.sock_flows.read(&guard).as_ref();
-        table.map(SockFlowTable::used_by_cpu)
+        table.map(|table| (table.used_by_cpu(), table.len() as usize))
     }
 }
