@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::lines::Lines;
 use super::protocol::{
-    Activity, Answer, Call, Counters, Failure, Family, Group, Link, Lookup, MAX_ANSWER, Path as RoutePath,
-    Reply, Request, Route, Rule, UdpSocket, VERSION,
+    Activity, Answer, Call, Counters, Failure, Family, Group, Link, Lookup, MAX_ANSWER,
+    Path as RoutePath, Reply, Request, Route, Rule, UdpSocket, VERSION,
 };
 use super::runtime_dir::RuntimeDir;
 

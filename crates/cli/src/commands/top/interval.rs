@@ -125,7 +125,9 @@ impl Interval {
 
 impl Core {
     fn between(before: &CoreActivity, after: &CoreActivity, nanos: u64) -> Self {
-        let slept = after.idle.map(|idle| idle - idle.min(before.idle.unwrap_or(idle)));
+        let slept = after
+            .idle
+            .map(|idle| idle - idle.min(before.idle.unwrap_or(idle)));
         let dropped = |core: &CoreActivity| core.drops.iter().map(|(_, packets)| packets).sum();
         Self {
             core: after.core,
@@ -198,7 +200,10 @@ impl Reason {
         });
         Self {
             reason: drops.reason.clone(),
-            packets: since(earlier.next().map_or(0, |known| known.packets), drops.packets),
+            packets: since(
+                earlier.next().map_or(0, |known| known.packets),
+                drops.packets,
+            ),
             total: drops.packets,
             by_core: by_core.collect(),
             doc: drops.doc.clone(),
@@ -295,11 +300,20 @@ pub(super) mod tests {
         assert_eq!((first.processed, first.dropped), (2_000_000, 1_000));
         assert_eq!((second.processed, second.received_rps), (20, 20));
         let stages = first.stages.unwrap();
-        assert_eq!((stages.validate, stages.act, stages.all()), (20.0, 25.0, 56.0));
+        assert_eq!(
+            (stages.validate, stages.act, stages.all()),
+            (20.0, 25.0, 56.0)
+        );
         assert_eq!(second.stages, None);
         let reasons = interval.drops.iter();
         let reasons: Vec<_> = reasons
-            .map(|drops| (drops.reason.as_str(), drops.packets, drops.by_core.as_slice()))
+            .map(|drops| {
+                (
+                    drops.reason.as_str(),
+                    drops.packets,
+                    drops.by_core.as_slice(),
+                )
+            })
             .collect();
         let expected = [
             ("UdpNoSocket", 1_002, &[1_000, 0][..]),

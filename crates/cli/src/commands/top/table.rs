@@ -127,7 +127,12 @@ impl Table {
             let aligned = columns.map(|((column, width), text)| column.align(text, *width));
             aligned.collect::<Vec<_>>().join(" ")
         };
-        let heading = cells(self.columns.iter().map(|column| column.name.as_str()).collect());
+        let heading = cells(
+            self.columns
+                .iter()
+                .map(|column| column.name.as_str())
+                .collect(),
+        );
         let rows = self.rows.iter();
         let rows = rows.map(|row| cells(row.iter().map(Cell::text).collect()));
         std::iter::once(heading).chain(rows).collect()
@@ -139,7 +144,11 @@ impl Table {
         let (is_words, name) = self.columns.get(column).map(|c| (c.is_words, &c.name))?;
         let (before, width) = (widths.get(..column)?, widths.get(column)?);
         let start = before.iter().map(|width| width + 1).sum::<usize>();
-        let start = if is_words { start } else { start + width - name.len() };
+        let start = if is_words {
+            start
+        } else {
+            start + width - name.len()
+        };
         Some((start, start + name.len()))
     }
 
@@ -177,8 +186,16 @@ mod tests {
             ],
             rows: vec![
                 vec![Cell::word("b"), Cell::count(7_u64), Cell::Unknown],
-                vec![Cell::word("a"), Cell::count(12_345_u64), Cell::percent(Some(0.5))],
-                vec![Cell::word("long name"), Cell::count(100_u64), Cell::percent(Some(1.0))],
+                vec![
+                    Cell::word("a"),
+                    Cell::count(12_345_u64),
+                    Cell::percent(Some(0.5)),
+                ],
+                vec![
+                    Cell::word("long name"),
+                    Cell::count(100_u64),
+                    Cell::percent(Some(1.0)),
+                ],
             ],
         }
     }

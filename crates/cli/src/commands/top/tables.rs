@@ -56,7 +56,14 @@ fn cores(interval: &Interval) -> Table {
 }
 
 fn stages(interval: &Interval) -> Table {
-    let names = ["validate", "early demux", "route", "act", "together", "packets"];
+    let names = [
+        "validate",
+        "early demux",
+        "route",
+        "act",
+        "together",
+        "packets",
+    ];
     let row = |core: &Core| {
         let stages = core.stages.as_ref();
         let cycles = |of: fn(&Stages) -> f64| Cell::cycles(stages.map(of));
@@ -97,7 +104,10 @@ fn queues(interval: &Interval) -> Table {
         ]
     });
     Table {
-        columns: [Column::words("device")].into_iter().chain(numbers).collect(),
+        columns: [Column::words("device")]
+            .into_iter()
+            .chain(numbers)
+            .collect(),
         rows: rows.collect(),
     }
 }
@@ -111,7 +121,10 @@ fn drops(interval: &Interval) -> Table {
         _ => &[],
     };
     let by_core = cores.iter().map(|core| format!("core {}/s", core.core));
-    let numbers = ["drops/s", "in all"].map(str::to_owned).into_iter().chain(by_core);
+    let numbers = ["drops/s", "in all"]
+        .map(str::to_owned)
+        .into_iter()
+        .chain(by_core);
     let rows = interval.drops.iter().map(|drops| {
         let by_core = drops.by_core.iter().take(cores.len());
         let rates = by_core.map(|packets| Cell::rate(*packets, seconds));
