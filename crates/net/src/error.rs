@@ -67,6 +67,7 @@ pub(crate) fn option(error: OptionError) -> io::Error {
     let kind = match error {
         OptionError::NotOpen(_) | OptionError::InvalidArgument => io::ErrorKind::InvalidInput,
         OptionError::NoDevice => io::ErrorKind::NotFound,
+        OptionError::TooMany => io::ErrorKind::OutOfMemory,
     };
     io::Error::new(kind, error)
 }

@@ -63,6 +63,7 @@ counters! {
     TcpExtIPReversePathFilter
     TcpInSegs TcpOutSegs TcpInErrs TcpOutRsts TcpInCsumErrors
     ForebayEarlyDemuxHits ForebayEarlyDemuxStale
+    ForebayGroJoined
 }
 
 const COUNTERS: usize = Counter::ALL.len();

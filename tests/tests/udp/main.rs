@@ -6,7 +6,9 @@
 mod checksums;
 mod early;
 mod errors;
+mod gro;
 mod groups;
+mod gso;
 mod lookup;
 mod memory;
 mod messages;

@@ -287,10 +287,7 @@ fn a_packet_that_stands_for_several_datagrams_is_taken_apart() {
                 let bytes = packets::udp(peer, own, 1000, 53, b"onetwothre");
                 let mut packet = rig.packet(&bytes);
                 packet.checksum = ChecksumState::Verified;
-                packet.gso = Some(Gso {
-                    size: 3.try_into().expect("not zero"),
-                    kind: GsoKind::Udp,
-                });
+                packet.gso = Some(Gso::new(3.try_into().expect("not zero"), GsoKind::Udp));
                 let mut queue = PacketQueue::new();
                 queue.push(packet);
                 rig.receive("tun0", &mut queue);

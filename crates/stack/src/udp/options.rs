@@ -21,6 +21,9 @@ pub enum OptionError {
     /// ENODEV.
     #[error("no such device")]
     NoDevice,
+    /// ENOMEM: too many sockets have options of the kind.
+    #[error("too many sockets have such options")]
+    TooMany,
 }
 
 /// What is done about the MTU of paths (`IP_MTU_DISCOVER`, `IPV6_MTU_DISCOVER`); the numbers are

@@ -49,6 +49,9 @@ pub struct Received {
     pub tos: u8,
     /// When it came (`SO_TIMESTAMPNS`), by the clock that drives the stack.
     pub timestamp: Instant,
+    /// Set if these are several datagrams, joined for a socket that has asked for that (`UDP_GRO`):
+    /// payload bytes of each but the last, which may be shorter.
+    pub segment_size: Option<u16>,
 }
 
 /// A place for one datagram of [`Stack::udp_recv_batch`].
@@ -318,6 +321,7 @@ fn copy_from<F: Family>(packet: &Packet, inet6: bool, bufs: &mut [IoSliceMut<'_>
         ttl: F::hop_limit(packet),
         tos: F::traffic_class(packet),
         timestamp: packet.timestamp,
+        segment_size: packet.gso.map(|gso| gso.size.get()),
     }
 }
 

@@ -248,6 +248,7 @@ impl Stack {
     pub fn udp_close(&self, id: SocketId) -> Result<(), NotOpen> {
         let closed = self.demux.close(id, |slot| {
             self.discard_programs(slot);
+            self.switch_gro(slot, false);
             self.leave_all_groups(slot);
             let mut packets = slot.queue.purge();
             slot.queue.wake();
