@@ -13,7 +13,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(5);
 pub(super) struct Feed {
     client: Client,
     interval: Duration,
-    /// When to ask next; at once if it was never asked.
+    /// When to ask next; at once before the first time.
     due: Option<Instant>,
 }
 
@@ -37,9 +37,8 @@ impl Feed {
 
     /// Waits until the interval is over, and asks.
     pub(super) fn next(&mut self) -> Result<Activity, ClientError> {
-        let now = Instant::now();
-        let due = self.due.map_or(now, |due| due.max(now));
-        while let left = due.saturating_duration_since(Instant::now())
+        while let Some(due) = self.due
+            && let left = due.saturating_duration_since(Instant::now())
             && !left.is_zero()
         {
             thread::sleep(left.min(KEEP_ALIVE));
@@ -47,8 +46,10 @@ impl Feed {
                 self.ask()?;
             }
         }
-        self.due = Some(due + self.interval);
-        self.ask()
+        let answer = self.ask();
+        // From the answer on: where it took its time, the next interval must not be the shorter.
+        self.due = Instant::now().checked_add(self.interval);
+        answer
     }
 
     fn ask(&mut self) -> Result<Activity, ClientError> {
