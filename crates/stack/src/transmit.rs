@@ -201,6 +201,8 @@ pub(crate) fn send<F: Family>(
     cx.core.add(F::MIB.out_octets, packet.total_len() as u64);
     if F::is_multicast(route.dst) {
         cx.core.count(F::MIB.out_mcast_pkts);
+        cx.core
+            .add(F::MIB.out_mcast_octets, packet.total_len() as u64);
         if route.loops {
             loop_back(cx, &packet, route);
         }
@@ -213,6 +215,8 @@ pub(crate) fn send<F: Family>(
     if route.kind == RouteKind::Broadcast {
         // IPv6 has none.
         cx.core.count(Counter::IpExtOutBcastPkts);
+        cx.core
+            .add(Counter::IpExtOutBcastOctets, packet.total_len() as u64);
     }
     if fits {
         dispatch(cx, packet, route);

@@ -5,7 +5,6 @@
 
 mod checksums;
 mod early;
-mod errors;
 mod gro;
 mod groups;
 mod gso;
@@ -14,6 +13,7 @@ mod memory;
 mod messages;
 mod moving;
 mod path_mtu;
+mod racing;
 mod receive;
 mod send;
 

@@ -28,7 +28,7 @@ pub use gso::MAX_SEGMENTS;
 pub(crate) use gso::takes_joined;
 pub use info::{SocketInfo, SocketState};
 pub use multicast::{MembershipError, MulticastOption, SourceChange};
-pub use options::{MtuDiscover, OptionError};
+pub use options::{MtuDiscover, OptionError, SocketOptions};
 pub use ready::Readiness;
 pub(crate) use receive::receive;
 pub use recv::{Received, RecvError, RecvSlot};
