@@ -143,7 +143,7 @@ impl View {
                 table.sort(column, order.is_reversed);
             }
         }
-        let wanted = [0, 1, 2, 3].map(|at: usize| tables[at].rows.len() + 1);
+        let wanted: [usize; TABLES] = std::array::from_fn(|at| tables[at].rows.len() + 1);
         let gaps = usize::from(wanted.iter().sum::<usize>() + TABLES <= room);
         let rooms = share(wanted, room.saturating_sub(gaps * TABLES));
         let mut lines = Vec::new();
