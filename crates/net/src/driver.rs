@@ -12,6 +12,7 @@ use forebay_stack::steer::RxId;
 use forebay_stack::time::Instant;
 
 use crate::device::{Device, DeviceStats};
+use crate::watch::Sampler;
 
 /// Frames taken from one queue of a device before the others have their turn (Linux's NAPI weight).
 const BUDGET: usize = 64;
@@ -53,6 +54,7 @@ pub(crate) struct Driver {
     /// The device that is looked at first next time.
     first: usize,
     received: PacketQueue,
+    sampler: Sampler,
 }
 
 /// What a turn found.
@@ -64,13 +66,14 @@ pub(crate) struct Turn {
 }
 
 impl Driver {
-    pub(crate) fn new(number: u16, core: Core) -> Self {
+    pub(crate) fn new(number: u16, core: Core, sampler: Sampler) -> Self {
         Self {
             number,
             core,
             devices: Vec::new(),
             first: 0,
             received: PacketQueue::new(),
+            sampler,
         }
     }
 
@@ -137,6 +140,7 @@ impl Driver {
         gone: &mut Vec<(u32, io::Error)>,
     ) -> bool {
         let mut busy = false;
+        let mut timer = self.sampler.begin(stack, now);
         let mut budget = stack.netdev_budget(&self.core);
         // Each device is the first in turn, so that none goes hungry when the budget is small.
         let devices = self.devices.len();
@@ -149,14 +153,26 @@ impl Driver {
                 .device
                 .receive(now, cache, &mut self.received, most);
             budget -= self.received.len().min(budget);
-            stack.receive_from(&mut self.core, now, attached.rx, &mut self.received);
+            let (core, from, packets) = (&mut self.core, attached.rx, &mut self.received);
+            match &mut timer {
+                None => stack.receive_from(core, now, from, packets),
+                Some(timer) => stack.receive_from_observed(core, now, from, packets, timer),
+            }
             match received {
                 Ok(frames) => busy |= frames > 0,
                 Err(error) => gone.push((attached.rx.ifindex, error)),
             }
         }
         // However much the devices had, others wait for what they have left here.
-        busy | stack.receive_backlog(&mut self.core, now, budget.max(BUDGET))
+        let (core, budget) = (&mut self.core, budget.max(BUDGET));
+        match timer {
+            None => busy | stack.receive_backlog(core, now, budget),
+            Some(mut timer) => {
+                busy |= stack.receive_backlog_observed(core, now, budget, &mut timer);
+                self.sampler.end(timer, now);
+                busy
+            }
+        }
     }
 
     fn publish_status(&self) {

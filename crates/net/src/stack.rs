@@ -11,6 +11,7 @@ use forebay_stack::interface::{InterfaceConfig, LOOPBACK};
 use forebay_stack::packet::PacketQueue;
 use forebay_stack::steer::{MAX_CPUS, RxId};
 use forebay_stack::time::Instant;
+use forebay_sync::static_key::StaticKey;
 
 use crate::cpu;
 use crate::device::Device;
@@ -53,15 +54,17 @@ pub(crate) struct Shared {
     pub(crate) stack: forebay_stack::Stack,
     pub(crate) clock: Clock,
     pub(crate) seats: Seats,
-    devices: Mutex<Vec<Known>>,
+    /// Somebody wants to know what the stages take.
+    pub(crate) watched: Arc<StaticKey>,
+    pub(crate) devices: Mutex<Vec<Known>>,
 }
 
 /// A device as the outside knows it.
-struct Known {
-    name: String,
-    ifindex: u32,
+pub(crate) struct Known {
+    pub(crate) name: String,
+    pub(crate) ifindex: u32,
     /// Of each queue.
-    statuses: Vec<Arc<Mutex<DeviceStatus>>>,
+    pub(crate) statuses: Vec<Arc<Mutex<DeviceStatus>>>,
 }
 
 /// Where `now` comes from.
@@ -142,8 +145,9 @@ impl StackBuilder {
             current_cpu: cpu::current_worker,
             ..self.config
         });
-        let seats = (0..self.workers).map(|number| Seat::new(number, stack.core_on(number)));
-        let seats = seats.map(Arc::new).collect();
+        let watched = Arc::new(StaticKey::new());
+        let seat = |number| Seat::new(number, stack.core_on(number), Arc::clone(&watched));
+        let seats = (0..self.workers).map(seat).map(Arc::new).collect();
         let clock = match self.manual_clock {
             true => Clock::Manual(AtomicU64::new(0)),
             false => Clock::Machine(std::time::Instant::now()),
@@ -152,6 +156,7 @@ impl StackBuilder {
             stack,
             clock,
             seats,
+            watched,
             devices: Mutex::default(),
         };
         Ok(Stack {
@@ -318,7 +323,7 @@ impl Shared {
     }
 
     /// Who drives a queue: devices begin at different workers, and go round.
-    fn seat_of(&self, ifindex: u32, queue: u16) -> &Seat {
+    pub(crate) fn seat_of(&self, ifindex: u32, queue: u16) -> &Seat {
         let first = ifindex.saturating_sub(LOOPBACK + 1) as usize;
         &self.seats[(first + usize::from(queue)) % self.seats.len()]
     }

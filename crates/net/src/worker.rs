@@ -143,17 +143,27 @@ fn run(shared: &Shared, seat: &Seat, alarm: &Alarm) -> io::Result<()> {
         seat.obey(&mut driver);
         let turn = driver.turn(&shared.stack, shared.clock.now());
         if !turn.busy && alarm.doze.sleep() {
-            sleep(shared, &driver, alarm, &turn)?;
+            sleep(shared, seat, &driver, alarm, &turn)?;
         }
     }
 }
 
 /// Until a device has packets, somebody calls, or a deadline has come.
-fn sleep(shared: &Shared, driver: &Driver, alarm: &Alarm, turn: &Turn) -> io::Result<()> {
-    let timeout = turn.deadline.map(|deadline| deadline - shared.clock.now());
+fn sleep(
+    shared: &Shared,
+    seat: &Seat,
+    driver: &Driver,
+    alarm: &Alarm,
+    turn: &Turn,
+) -> io::Result<()> {
+    let now = shared.clock.now();
+    let timeout = turn.deadline.map(|deadline| deadline - now);
     let mut fds = vec![alarm.event.as_fd()];
     driver.fds(&mut fds);
-    let ready = poll::wait(&fds, timeout)?;
+    seat.idle().begin(now);
+    let ready = poll::wait(&fds, timeout);
+    seat.idle().end(shared.clock.now());
+    let ready = ready?;
     if ready.first() == Some(&0) {
         alarm.event.drain()?;
     }

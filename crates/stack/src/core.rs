@@ -64,6 +64,7 @@ pub struct Local {
 impl Local {
     pub(crate) fn new(
         number: u16,
+        cpu: Option<u16>,
         cache: PacketCache,
         counters: Arc<Shard>,
         allowance: Allowance,
@@ -71,7 +72,7 @@ impl Local {
     ) -> Self {
         Self {
             number,
-            cpu: None,
+            cpu,
             cache,
             counters,
             tx: Vec::new(),
@@ -175,10 +176,6 @@ impl Local {
     /// The number by which packets are steered here.
     pub(crate) fn cpu(&self) -> Option<u16> {
         self.cpu
-    }
-
-    pub(crate) fn set_cpu(&mut self, cpu: u16) {
-        self.cpu = Some(cpu);
     }
 
     pub(crate) fn backlog_in_hand(&mut self) -> &mut PacketQueue {
