@@ -123,6 +123,26 @@ fn udp_reads_on_one_core_and_on_two() {
 }
 
 #[test]
+fn rfs_makes_records_with_the_key_off_and_on() {
+    let rows = rows("bench rfs --flows 3,1,3 --calls 1 --rounds 3 --json");
+    let (cells, rest) = rows.as_chunks::<4>();
+    assert!(rest.is_empty(), "{rest:?}");
+    let places = [(1, 0), (1, 1), (3, 0), (3, 1)];
+    assert_eq!(cells.len(), places.len());
+    for (cell, (flows, key)) in cells.iter().zip(places) {
+        let calls = ["empty", "unchecked", "control", "checked"];
+        for (row, call) in cell.iter().zip(calls) {
+            assert_eq!(row["bench"], "rfs");
+            assert_eq!(row["flows"], flows);
+            assert_eq!(row["key"], key);
+            assert_eq!(row["call"], call);
+            assert!(row["ns"].as_f64().is_some_and(|ns| ns > 0.0), "{row}");
+            assert_eq!(row["to_unchecked"].is_number(), call != "empty", "{row}");
+        }
+    }
+}
+
+#[test]
 fn a_plot_has_a_bar_for_each_setting() {
     let dir = tempfile::tempdir().expect("a directory");
     let plot = dir.path().join("plot.svg");
@@ -179,7 +199,7 @@ fn a_plot_has_a_bar_for_each_setting() {
 fn a_reader_that_has_seen_enough_is_no_error() {
     let dir = tempfile::tempdir().expect("a directory");
     let plot = dir.path().join("plot.svg");
-    for bench in ["route", "demux", "fib", "grow"] {
+    for bench in ["route", "demux", "fib", "grow", "rfs"] {
         let mut command = forebay(dir.path());
         command.args(["bench", bench, "--rounds", "100000"]);
         if matches!(bench, "route" | "demux") {
@@ -197,7 +217,7 @@ fn a_reader_that_has_seen_enough_is_no_error() {
 #[test]
 fn a_plot_that_cannot_be_written_is_refused_at_once() {
     let dir = tempfile::tempdir().expect("a directory");
-    for bench in ["route", "demux", "udp"] {
+    for bench in ["route", "demux", "udp", "rfs"] {
         let output = forebay(dir.path())
             .args(["bench", bench, "--rounds", "100000", "--svg"])
             .arg(dir.path().join("no/plot.svg"))
@@ -254,6 +274,9 @@ fn what_makes_no_sense_is_refused() {
         ("udp --cores 3", "3 is not in 1..=2"),
         ("udp --connected 2", "possible values: 0, 1"),
         ("udp --read all", "possible values: single, batch"),
+        ("rfs --flows 0", "0 is not in 1..=65536"),
+        ("rfs --key 2", "possible values: 0, 1"),
+        ("rfs --rounds 2", "2 is not in 3..=100000"),
         ("udp --kernel", "only `bench route` can ask the kernel"),
     ] {
         let output = forebay(dir.path())

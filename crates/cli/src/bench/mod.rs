@@ -14,6 +14,7 @@ mod net;
 mod packet;
 mod plot;
 mod report;
+mod rfs;
 mod route;
 mod runner;
 mod statistics;
@@ -25,6 +26,7 @@ use clap::builder::PossibleValuesParser;
 pub(crate) use demux::{DemuxArgs, run as demux};
 pub(crate) use fib::{FibArgs, run as fib};
 pub(crate) use grow::{GrowArgs, run as grow};
+pub(crate) use rfs::{RfsArgs, run as rfs};
 pub(crate) use route::{RouteArgs, run as route, run_kernel as kernel_route};
 pub(crate) use udp::{UdpArgs, run as udp};
 
