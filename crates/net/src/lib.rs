@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod busy;
 mod cpu;
 pub mod device;
 mod driver;

@@ -8,15 +8,17 @@ mod ready;
 use std::fmt;
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
 use forebay_stack::packet::IpVersion;
 use forebay_stack::socket::{SocketError, SocketId};
+use forebay_stack::sysctl::Knob;
 use forebay_stack::udp::Received;
 
+use crate::busy;
 use crate::error;
 use crate::park::Parker;
 use crate::stack::Stack;
@@ -55,7 +57,12 @@ struct Shared {
     id: SocketId,
     nonblocking: AtomicBool,
     read_timeout: Mutex<Option<Duration>>,
+    /// Microseconds, or [`LEFT_TO_THE_KNOB`].
+    busy_poll: AtomicU32,
 }
+
+/// A socket that was not told how long to look itself (`SO_BUSY_POLL`).
+const LEFT_TO_THE_KNOB: u32 = u32::MAX;
 
 impl Drop for Shared {
     fn drop(&mut self) {
@@ -146,6 +153,7 @@ impl UdpOptions {
             id,
             nonblocking: AtomicBool::new(false),
             read_timeout: Mutex::new(None),
+            busy_poll: AtomicU32::new(LEFT_TO_THE_KNOB),
         };
         let socket = UdpSocket {
             shared: Arc::new(shared),
@@ -411,6 +419,34 @@ impl UdpSocket {
             .unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Sets how long a read looks for datagrams itself before it sleeps (`SO_BUSY_POLL`), in whole
+    /// microseconds: zero not at all.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::InvalidInput`] for more than [`i32::MAX`] microseconds.
+    pub fn set_busy_poll(&self, time: Duration) -> io::Result<()> {
+        let micros = i32::try_from(time.as_micros()).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let busy_poll = &self.shared.busy_poll;
+        busy_poll.store(micros.unsigned_abs(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// How long a read looks for datagrams itself before it sleeps: `net.core.busy_read` unless
+    /// [set](Self::set_busy_poll).
+    pub fn busy_poll(&self) -> Duration {
+        let micros = match self.shared.busy_poll.load(Ordering::Relaxed) {
+            LEFT_TO_THE_KNOB => self
+                .shared
+                .stack
+                .inner()
+                .knob(Knob::BusyRead)
+                .unsigned_abs(),
+            micros => micros.into(),
+        };
+        Duration::from_micros(micros)
+    }
+
     /// Allows broadcasts (`SO_BROADCAST`).
     ///
     /// # Errors
@@ -505,6 +541,9 @@ impl UdpSocket {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let parker = Parker::new(self.read_timeout()?);
+        if let Some(found) = busy::look_for(self.busy_poll(), || look(self))? {
+            return Ok(found);
+        }
         loop {
             // Registered before the queue is looked at, so that nothing slips in between.
             self.register_waker(parker.waker())?;

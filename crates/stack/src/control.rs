@@ -57,6 +57,14 @@ impl Stack {
         self.with_sysctls(|sysctls| sysctls.read(name))
     }
 
+    /// A knob's value.
+    pub fn knob(&self, knob: Knob) -> i64 {
+        self.with_idle_core(|core| {
+            let guard = core.reader.guard();
+            self.sysctls.read(&guard).get(knob)
+        })
+    }
+
     /// Writes a knob; in force for the next packet.
     ///
     /// # Errors
@@ -76,8 +84,7 @@ impl Stack {
             // Where packets end does not depend on whether their sockets are looked for early.
             Some(Knob::IpEarlyDemux | Knob::TcpEarlyDemux | Knob::UdpEarlyDemux) => {}
             Some(knob @ Knob::RpsSockFlowEntries) if result.is_ok() => {
-                let entries = self.with_sysctls(|sysctls| sysctls.get(knob));
-                let entries = u32::try_from(entries).unwrap_or(u32::MAX);
+                let entries = u32::try_from(self.knob(knob)).unwrap_or(u32::MAX);
                 self.steering.set_sock_flow_entries(entries);
             }
             _ => self.bump_input_generation(),

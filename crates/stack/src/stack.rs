@@ -279,6 +279,16 @@ impl Stack {
         self.steering.backlog(cpu).map(Backlog::stats)
     }
 
+    /// Flows of which the stack remembers, at `now`, by which of a device's queues they come in.
+    pub fn remembered_flows(&self, ifindex: u32, now: Instant) -> usize {
+        self.with_interfaces(|interfaces| {
+            let affinity = interfaces
+                .get(ifindex)
+                .and_then(|interface| interface.affinity.as_ref());
+            affinity.map_or(0, |affinity| affinity.flows(now))
+        })
+    }
+
     pub(crate) fn with_interfaces<R>(&self, f: impl FnOnce(&Interfaces) -> R) -> R {
         let reader = self.domain.reader();
         let guard = reader.guard();

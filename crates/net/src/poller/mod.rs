@@ -14,10 +14,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_stack::socket::SocketId;
+use forebay_stack::sysctl::Knob;
 
 pub use self::events::{Event, Events, Interest};
 use self::ready::ReadyList;
 use self::source::{Gone, Source};
+use crate::busy;
 use crate::stack::Stack;
 use crate::udp::UdpSocket;
 
@@ -128,6 +130,8 @@ impl Poller {
         // A timeout beyond what the clock can hold is none.
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         events.clear();
+        let busy = self.busy_poll().min(timeout.unwrap_or(Duration::MAX));
+        busy::look_for(busy, || Ok(self.ready.has_something().then_some(())))?;
         loop {
             let go_on = self.ready.take(events.capacity, deadline, &mut events.seen);
             for source in events.seen.drain(..) {
@@ -150,6 +154,12 @@ impl Poller {
     /// Has one [`wait`](Self::wait) return at once: one that is under way, or the next.
     pub fn notify(&self) {
         self.ready.notify();
+    }
+
+    /// How long to look before sleeping: `net.core.busy_poll`.
+    fn busy_poll(&self) -> Duration {
+        let micros = self.stack.inner().knob(Knob::BusyPoll);
+        Duration::from_micros(micros.unsigned_abs())
     }
 
     fn forget(&self, gone: &Arc<Source>) {

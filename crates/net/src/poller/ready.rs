@@ -70,6 +70,12 @@ impl ReadyList {
         }
     }
 
+    /// Whether [`take`](Self::take) would return at once.
+    pub(super) fn has_something(&self) -> bool {
+        let list = self.lock();
+        list.notified || !list.sources.is_empty()
+    }
+
     fn wake_one(&self, list: MutexGuard<'_, List>) {
         let anybody = list.sleepers > 0;
         drop(list);
