@@ -5,6 +5,7 @@
 //! meanwhile hits them alike. Rows come out as a [table, JSON](report) and a [`plot`].
 
 mod bed;
+mod cores;
 mod demux;
 mod fib;
 mod floor;
@@ -23,6 +24,7 @@ mod udp;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 
+pub(crate) use cores::{CoresArgs, run as cores};
 pub(crate) use demux::{DemuxArgs, run as demux};
 pub(crate) use fib::{FibArgs, run as fib};
 pub(crate) use grow::{GrowArgs, run as grow};
