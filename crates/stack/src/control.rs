@@ -94,8 +94,9 @@ impl Stack {
 
     /// Every knob with its value.
     pub fn sysctls(&self) -> Vec<(String, String)> {
-        let mut all = self.queue_knobs();
-        all.extend(self.with_sysctls(Sysctls::list));
+        let mut all = self.with_sysctls(Sysctls::list);
+        all.extend(self.queue_knobs());
+        all.sort();
         all
     }
 

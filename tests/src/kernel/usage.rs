@@ -22,7 +22,7 @@ pub fn worker_time() -> Duration {
     let nanos = tasks.filter_map(|task| {
         let path = task.ok()?.path();
         let name = fs::read_to_string(path.join("comm")).ok()?;
-        if !name.starts_with("forebay-worker") {
+        if !name.starts_with("forebay/") {
             return None;
         }
         // Nanoseconds on a processor come first.

@@ -1,7 +1,7 @@
 //! Which core handles a packet: RPS and RFS, as Linux has them.
 //!
 //! Whoever takes packets from a device may keep each, or put it into another core's *backlog*.
-//! [`rx_queue`] decides: the core whose application reads the flow (RFS), or one of those that
+//! `rx_queue.rs` decides: the core whose application reads the flow (RFS), or one of those that
 //! `rps_cpus` names (RPS). It happens ahead of validation, by a hash over addresses and ports, so
 //! that the core that handles a packet does all of the work, and a core that only hands packets on
 //! reads nothing of them when the device has given the hash.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::{CpuMask, FlowTable, MAX_FLOWS, RxQueue};
-use crate::interface::{Interface, Interfaces};
+use crate::interface::{Interface, Interfaces, LOOPBACK};
 use crate::stack::Stack;
 use crate::sysctl::SysctlError;
 
@@ -117,7 +117,11 @@ impl Stack {
     /// Every knob of every queue, with its value.
     pub(crate) fn queue_knobs(&self) -> Vec<(String, String)> {
         self.with_interfaces(|interfaces| {
-            let queues = interfaces.iter().flat_map(|interface| {
+            // The loopback's packets are steered nowhere.
+            let devices = interfaces
+                .iter()
+                .filter(|interface| interface.index != LOOPBACK);
+            let queues = devices.flat_map(|interface| {
                 let numbered = interface.rx.iter().enumerate();
                 numbered.map(move |(number, queue)| (interface, number, queue))
             });
@@ -137,6 +141,7 @@ impl Stack {
 fn find(interfaces: &Interfaces, name: &str) -> Option<Place> {
     let (interface, queue, knob) = path(name)?;
     let interface = interfaces.by_name(interface)?;
+    let interface = Some(interface).filter(|interface| interface.index != LOOPBACK)?;
     (queue < interface.rx.len()).then_some(Place {
         ifindex: interface.index,
         queue,
