@@ -10,6 +10,7 @@ use crate::counters::{IpMib, MIB_V4, MIB_V6};
 use crate::devices::{InConf, InDevice};
 use crate::fib::{self, Address, RpFilter};
 use crate::interface::LOOPBACK;
+use crate::ip::forward::{Leaving, Way};
 use crate::ip::{ext_headers, reassembly};
 use crate::packet::{IpVersion, Packet};
 use crate::stack::{Generations, View};
@@ -87,6 +88,8 @@ pub(crate) trait Family: Copy + Send + Sync + 'static {
     fn transit(sorted: &Sorted) -> &TransitLanes<Self::Addr>;
     /// What the knobs of the interface that a batch came in by say.
     fn in_conf<'a>(device: &'a InDevice<'_>) -> &'a InConf;
+    /// How its packets leave.
+    fn way<'a, 'g>(leaving: &'a mut Leaving<'g>) -> &'a mut Way<'g, Self>;
 }
 
 /// IPv4.
@@ -225,6 +228,10 @@ impl Family for V4 {
     fn in_conf<'a>(device: &'a InDevice<'_>) -> &'a InConf {
         &device.v4
     }
+
+    fn way<'a, 'g>(leaving: &'a mut Leaving<'g>) -> &'a mut Way<'g, Self> {
+        &mut leaving.v4
+    }
 }
 
 impl Family for V6 {
@@ -347,5 +354,9 @@ impl Family for V6 {
 
     fn in_conf<'a>(device: &'a InDevice<'_>) -> &'a InConf {
         &device.v6
+    }
+
+    fn way<'a, 'g>(leaving: &'a mut Leaving<'g>) -> &'a mut Way<'g, Self> {
+        &mut leaving.v6
     }
 }

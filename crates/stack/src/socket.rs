@@ -311,6 +311,15 @@ impl Sockets {
         self.rares.make(slot)
     }
 
+    /// Payload bytes of each datagram that the socket's sends are cut into (`UDP_SEGMENT`); 0 if they
+    /// are not.
+    pub(crate) fn segment_size(&self, slot: &Slot) -> u16 {
+        match slot.options().has(Flag::UdpSegment) {
+            true => self.rare(slot).map_or(0, Rare::segment_size),
+            false => 0,
+        }
+    }
+
     /// Marks a socket as closed: no datagram gets in any more. The caller holds its control lock.
     pub(crate) fn close(&self, slot: &Slot) {
         let status = slot.status();
@@ -392,12 +401,18 @@ pub(crate) enum Flag {
     Filter = 1 << 21,
     /// The program stays as it is (`SO_LOCK_FILTER`).
     LockFilter = 1 << 22,
+    /// `IP_FREEBIND`: it may be bound to any address.
+    Freebind = 1 << 25,
     /// A program picks members of the socket's group (`SO_ATTACH_REUSEPORT_CBPF`).
     GroupProgram = 1 << 31,
     /// `SO_REUSEPORT`.
     ReusePort = 1 << 23,
     /// `IP_RECVERR`: errors are kept with all that is known of them.
     RecvErr = 1 << 24,
+    /// `UDP_GRO`: datagrams of one flow may come joined.
+    UdpGro = 1 << 29,
+    /// `UDP_SEGMENT`: what is sent is cut into datagrams.
+    UdpSegment = 1 << 30,
 }
 
 impl Options {

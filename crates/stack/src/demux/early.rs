@@ -72,7 +72,7 @@ pub(crate) fn demux(cx: &mut Context<'_>, lanes: &Lanes, batch: &mut [Packet]) {
             continue;
         };
         if !is_repeat(nth) {
-            found = look(cx, &routes, packet, *hash);
+            found = look(cx, &routes, packet, *hash, asked.prefetch_rmem);
         }
         if let Some(found) = &found {
             note(cx, packet, found);
@@ -80,10 +80,11 @@ pub(crate) fn demux(cx: &mut Context<'_>, lanes: &Lanes, batch: &mut [Packet]) {
     }
 }
 
-/// Which packets are looked up.
+/// Which packets are looked up, and what is done on a hit.
 struct Asked {
     udp: bool,
     tcp: bool,
+    prefetch_rmem: bool,
 }
 
 impl Asked {
@@ -98,6 +99,7 @@ impl Asked {
         Self {
             udp: is_asked(Knob::UdpEarlyDemux, protocol::UDP),
             tcp: is_asked(Knob::TcpEarlyDemux, protocol::TCP),
+            prefetch_rmem: sysctls.is_on(Knob::PrefetchRmem),
         }
     }
 
@@ -126,11 +128,19 @@ struct Found {
     is_routed: bool,
 }
 
-/// Looks for the packet's socket, and with it for its route.
-fn look(cx: &Context<'_>, routes: &InputRoutes, packet: &Packet, hash: u64) -> Option<Found> {
+/// Looks for the packet's socket, and with it for its route. The socket's receive memory may be
+/// fetched meanwhile: whoever reads has written to it, and filter and checksum come before it is
+/// needed.
+fn look(
+    cx: &Context<'_>,
+    routes: &InputRoutes,
+    packet: &Packet,
+    hash: u64,
+    prefetch_rmem: bool,
+) -> Option<Found> {
     let demux = &cx.stack.demux;
     let hit = demux.find_connected(&flow_of(packet), hash, packet.iif)?;
-    if let Some(slot) = demux.sockets.slot(hit.id.slot) {
+    if prefetch_rmem && let Some(slot) = demux.sockets.slot(hit.id.slot) {
         slot.queue.prefetch();
     }
     let known = hit.keys.input_route.load(Ordering::Relaxed);

@@ -58,6 +58,8 @@ pub struct Demux {
     early_keys: EarlyKeys,
     /// On while a socket has a program for its group.
     group_programs: StaticKey,
+    /// On while a socket takes joined datagrams.
+    gro: StaticKey,
     /// How many ephemeral ports were looked for.
     ephemeral: AtomicU64,
 }
@@ -92,6 +94,7 @@ impl Demux {
             memory: SocketMemory::new(socket_memory),
             early_keys: EarlyKeys::default(),
             group_programs: StaticKey::new(),
+            gro: StaticKey::new(),
             ephemeral: AtomicU64::new(0),
         }
     }
@@ -107,6 +110,11 @@ impl Demux {
     /// On while a socket has a program for its group.
     pub(crate) fn group_programs(&self) -> &StaticKey {
         &self.group_programs
+    }
+
+    /// On while a socket takes joined datagrams (`UDP_GRO`).
+    pub(crate) fn gro_key(&self) -> &StaticKey {
+        &self.gro
     }
 
     pub(crate) fn sockets(&self) -> &Sockets {

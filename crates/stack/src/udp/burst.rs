@@ -8,7 +8,7 @@
 //! key set again takes a grace period, and the batch is read under a guard.
 
 use super::queue::Moved;
-use super::receive;
+use super::{gso, receive};
 use crate::core::{Context, Local};
 use crate::demux::flow::Flow;
 use crate::packet::{Packet, PacketQueue, Verdict};
@@ -143,7 +143,7 @@ pub(super) fn enqueue(
 }
 
 fn drop_refused(cx: &mut Context<'_>, slot: &Slot, refused: &mut PacketQueue) {
-    slot.add_drops(refused.len());
+    slot.add_drops(refused.iter().map(gso::datagrams).sum());
     while let Some(datagram) = refused.pop() {
         match datagram.verdict {
             Verdict::Drop(reason) => cx.drop(datagram, reason),

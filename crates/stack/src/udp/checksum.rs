@@ -14,7 +14,7 @@ pub(super) const MAX_ON_ARRIVAL: usize = 76;
 /// Whether a datagram may be handed to an application: its checksum is right, or was before, or the
 /// host itself sent it and left the checksum to a device.
 #[inline]
-pub(super) fn is_good(packet: &Packet) -> bool {
+pub(crate) fn is_good(packet: &Packet) -> bool {
     packet.checksum != ChecksumState::None || is_right(packet)
 }
 

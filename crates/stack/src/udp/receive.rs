@@ -5,7 +5,7 @@ use core::net::IpAddr;
 use zerocopy::FromBytes;
 
 use super::burst::{self, Taker};
-use super::{checksum, filter, multicast};
+use super::{checksum, filter, gso, multicast};
 use crate::core::Context;
 use crate::counters::Counter;
 use crate::demux::early::remember_route;
@@ -22,25 +22,17 @@ use crate::wire::UdpHeader;
 /// Takes a datagram for this host. It is in its socket's queue when the batch ends
 /// ([`burst::flush`]).
 pub(crate) fn receive<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
-    if packet.gso.is_some() {
-        return receive_segments::<F>(cx, packet);
-    }
     if let Err(reason) = check::<F>(&mut packet) {
         return cx.drop(packet, reason);
     }
     packet.timestamp = cx.now;
+    if packet.gso.is_some() {
+        return gso::receive::<F>(cx, packet);
+    }
     if is_for_one::<F>(cx, &packet) {
         deliver::<F>(cx, packet);
     } else {
         deliver_to_all::<F>(cx, packet);
-    }
-}
-
-/// A packet that stands for several datagrams, one after the other.
-fn receive_segments<F: Family>(cx: &mut Context<'_>, packet: Packet) {
-    let mut datagrams = segment::segment(cx, packet);
-    while let Some(datagram) = datagrams.pop() {
-        receive::<F>(cx, datagram);
     }
 }
 
@@ -80,7 +72,7 @@ fn verify(packet: &mut Packet) -> Result<(), DropReason> {
 }
 
 /// Whether the destination is one host's address, and not a group's or a broadcast.
-fn is_for_one<F: Family>(cx: &Context<'_>, packet: &Packet) -> bool {
+pub(super) fn is_for_one<F: Family>(cx: &Context<'_>, packet: &Packet) -> bool {
     // No route was looked up for a packet that a socket's own route delivered: that is never a
     // broadcast's.
     let by_socket = packet.route.is_none() && packet.socket.is_some();
@@ -97,19 +89,32 @@ fn deliver<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
     if is_by_flow && cx.core.burst.continues(&flow, packet.iif, found) {
         return cx.core.burst.push(packet);
     }
-    let early = found.and_then(|id| Taker::of(cx, id, &flow, packet.iif));
-    let Some(taker) = early.or_else(|| find::<F>(cx, &packet, &flow)) else {
+    let Some(taker) = taker_of::<F>(cx, &packet, &flow, found) else {
         return no_socket::<F>(cx, packet);
     };
-    if packet.route.is_some() {
-        remember_route::<F>(cx, &taker, &flow, packet.iif);
-    }
     if taker.slot.options().has(Flag::Filter) {
         // What came before goes before.
         burst::flush(cx);
         return deliver_to::<F>(cx, taker, &flow, packet);
     }
     burst::add(cx, &taker, flow, packet);
+}
+
+/// The datagram's socket: `found` by early demux, or by the ordinary lookup. It learns the
+/// datagram's route.
+#[inline]
+pub(super) fn taker_of<'a, F: Family>(
+    cx: &mut Context<'a>,
+    packet: &Packet,
+    flow: &Flow,
+    found: Option<SocketId>,
+) -> Option<Taker<'a>> {
+    let early = found.and_then(|id| Taker::of(cx, id, flow, packet.iif));
+    let taker = early.or_else(|| find::<F>(cx, packet, flow))?;
+    if packet.route.is_some() {
+        remember_route::<F>(cx, &taker, flow, packet.iif);
+    }
+    Some(taker)
 }
 
 /// Finds the datagram's socket by the ordinary lookup.
@@ -130,6 +135,9 @@ fn find<'a, F: Family>(cx: &mut Context<'a>, packet: &Packet, flow: &Flow) -> Op
 
 /// For a datagram whose socket has moved while it was under way.
 pub(super) fn deliver_alone(cx: &mut Context<'_>, packet: Packet) {
+    if packet.gso.is_some() {
+        return gso::deliver_alone(cx, packet);
+    }
     match packet.version {
         IpVersion::V4 => deliver_at_once::<V4>(cx, packet),
         IpVersion::V6 => deliver_at_once::<V6>(cx, packet),

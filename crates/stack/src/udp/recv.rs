@@ -49,6 +49,9 @@ pub struct Received {
     pub tos: u8,
     /// When it came (`SO_TIMESTAMPNS`), by the clock that drives the stack.
     pub timestamp: Instant,
+    /// Set if these are several datagrams, joined for a socket that has asked for that (`UDP_GRO`):
+    /// payload bytes of each but the last, which may be shorter.
+    pub segment_size: Option<u16>,
 }
 
 /// A place for one datagram of [`Stack::udp_recv_batch`].
@@ -99,19 +102,36 @@ impl Stack {
         bufs: &mut [IoSliceMut<'_>],
         peek: bool,
     ) -> Result<Option<Received>, RecvError> {
-        let slot = self.readable(id)?;
         if peek {
-            return Ok(self.peek(slot, id, bufs));
+            return self.udp_peek_at(id, 0, bufs);
         }
+        let slot = self.readable(id)?;
         let inet6 = slot.options().has(Flag::Inet6);
         Ok(self.take(slot, id).map(|packet| {
-            let received = copy_out(&packet, inet6, bufs);
+            let received = copy_out(&packet, inet6, 0, bufs);
             self.with_idle_core(|core| {
                 self.sock_rps_record_flow(core, slot, packet.hash);
                 consume(&mut core.local, packet);
             });
             received
         }))
+    }
+
+    /// Looks at the datagram at the front of the queue: copies what fits into `bufs`, from byte
+    /// `offset` of its payload on (`SO_PEEK_OFF`). `None` if there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`RecvError`].
+    pub fn udp_peek_at(
+        &self,
+        id: SocketId,
+        offset: usize,
+        bufs: &mut [IoSliceMut<'_>],
+    ) -> Result<Option<Received>, RecvError> {
+        let slot = self.readable(id)?;
+        let inet6 = slot.options().has(Flag::Inet6);
+        Ok(self.first_good(slot, id, |packet| copy_out(packet, inet6, offset, bufs)))
     }
 
     /// Takes as many datagrams as there are, and places for them: what recvmmsg(2) does without
@@ -143,7 +163,7 @@ impl Stack {
                         drop_bad(core, slot, packet);
                     } else if let Some(place) = places.next() {
                         let bufs = &mut [IoSliceMut::new(place.buf)];
-                        place.received = Some(copy_out(&packet, inet6, bufs));
+                        place.received = Some(copy_out(&packet, inet6, 0, bufs));
                         consume(core, packet);
                         filled += 1;
                     }
@@ -168,7 +188,7 @@ impl Stack {
                 self.sock_rps_record_flow(core, slot, packet.hash);
                 core.local.count(in_datagrams(packet.version));
             });
-            let about = copy_out(&packet, inet6, &mut []);
+            let about = copy_out(&packet, inet6, 0, &mut []);
             Datagram::new(packet, about, self.demux.memory())
         }))
     }
@@ -225,11 +245,6 @@ impl Stack {
             }
             self.with_local(|core| drop_bad(core, slot, packet));
         }
-    }
-
-    fn peek(&self, slot: &Slot, id: SocketId, bufs: &mut [IoSliceMut<'_>]) -> Option<Received> {
-        let inet6 = slot.options().has(Flag::Inet6);
-        self.first_good(slot, id, |packet| copy_out(packet, inet6, bufs))
     }
 
     /// Looks at the first good datagram, which is verified and stays; bad ones before it are
@@ -295,18 +310,25 @@ fn drop_bad(core: &mut Local, slot: &Slot, packet: Packet) {
     core.drop(packet, DropReason::UdpCsum);
 }
 
-fn copy_out(packet: &Packet, inet6: bool, bufs: &mut [IoSliceMut<'_>]) -> Received {
+/// Copies the payload from byte `skip` on.
+fn copy_out(packet: &Packet, inet6: bool, skip: usize, bufs: &mut [IoSliceMut<'_>]) -> Received {
     match packet.version {
-        IpVersion::V4 => copy_from::<V4>(packet, inet6, bufs),
-        IpVersion::V6 => copy_from::<V6>(packet, inet6, bufs),
+        IpVersion::V4 => copy_from::<V4>(packet, inet6, skip, bufs),
+        IpVersion::V6 => copy_from::<V6>(packet, inet6, skip, bufs),
     }
 }
 
-fn copy_from<F: Family>(packet: &Packet, inet6: bool, bufs: &mut [IoSliceMut<'_>]) -> Received {
+fn copy_from<F: Family>(
+    packet: &Packet,
+    inet6: bool,
+    skip: usize,
+    bufs: &mut [IoSliceMut<'_>],
+) -> Received {
     let offset = payload_offset(packet);
+    let begin = offset.saturating_add(skip);
     let mut len = 0;
     for buf in bufs {
-        len += packet.copy_to(offset + len, buf);
+        len += packet.copy_to(begin.saturating_add(len), buf);
     }
     let (from, local): (IpAddr, IpAddr) = (F::src(packet).into(), F::dst(packet).into());
     Received {
@@ -318,6 +340,7 @@ fn copy_from<F: Family>(packet: &Packet, inet6: bool, bufs: &mut [IoSliceMut<'_>
         ttl: F::hop_limit(packet),
         tos: F::traffic_class(packet),
         timestamp: packet.timestamp,
+        segment_size: packet.gso.map(|gso| gso.size.get()),
     }
 }
 
