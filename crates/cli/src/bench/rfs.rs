@@ -258,14 +258,16 @@ impl Bed {
     /// is known to the next.
     #[inline(always)]
     fn time(&self, clock: &Clock, passes: u32, record: impl Fn(u32)) -> Vec<u64> {
-        let pass = |_| {
+        let mut ticks = Vec::with_capacity(passes as usize);
+        // Plain loops: a closure's captures would be read anew for each record, behind the barrier.
+        for _ in 0..passes {
             let start = clock.now();
             for hash in &self.hashes {
                 record(black_box(*hash));
             }
-            clock.now().wrapping_sub(start)
-        };
-        (0..passes).map(pass).collect()
+            ticks.push(clock.now().wrapping_sub(start));
+        }
+        ticks
     }
 }
 
