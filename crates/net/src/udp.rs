@@ -482,8 +482,10 @@ impl UdpSocket {
     }
 
     fn receive(&self, buf: &mut [u8], peek: bool) -> io::Result<Received> {
-        let bufs = &mut [IoSliceMut::new(buf)];
-        self.wait_for(|socket| socket.try_receive(bufs, peek))
+        self.wait_for(|socket| {
+            let received = socket.inner().udp_recv(socket.id(), buf, peek);
+            received.map_err(error::receive)
+        })
     }
 
     fn try_receive(&self, bufs: &mut [IoSliceMut<'_>], peek: bool) -> io::Result<Option<Received>> {

@@ -29,6 +29,8 @@ pub(crate) trait Family: Copy + Send + Sync + 'static {
     const ICMP: u8;
     /// Bytes of its header without options or extension headers.
     const HEADER_LEN: usize;
+    /// Where the addresses begin, source first; they end its header without options.
+    const ADDRESSES: usize;
     /// The all-zero address.
     const UNSPECIFIED: Self::Addr;
     /// Its IP counters.
@@ -106,6 +108,7 @@ impl Family for V4 {
     const VERSION: IpVersion = IpVersion::V4;
     const ICMP: u8 = protocol::ICMP;
     const HEADER_LEN: usize = Ipv4Header::LEN;
+    const ADDRESSES: usize = 12;
     const UNSPECIFIED: Ipv4Addr = Ipv4Addr::UNSPECIFIED;
     const MIB: &'static IpMib = &MIB_V4;
     const FRAG_TIME: Knob = Knob::IpfragTime;
@@ -240,6 +243,7 @@ impl Family for V6 {
     const VERSION: IpVersion = IpVersion::V6;
     const ICMP: u8 = protocol::ICMPV6;
     const HEADER_LEN: usize = Ipv6Header::LEN;
+    const ADDRESSES: usize = 8;
     const UNSPECIFIED: Ipv6Addr = Ipv6Addr::UNSPECIFIED;
     const MIB: &'static IpMib = &MIB_V6;
     const FRAG_TIME: Knob = Knob::Ip6fragTime;
@@ -263,8 +267,8 @@ impl Family for V6 {
 
     fn pseudo_header(src: Ipv6Addr, dst: Ipv6Addr, protocol: u8, len: usize) -> Checksum {
         let mut sum = Checksum::new();
-        sum.add_bytes(&src.octets());
-        sum.add_bytes(&dst.octets());
+        sum.add_u128(src.to_bits());
+        sum.add_u128(dst.to_bits());
         sum.add_u32(u32::try_from(len).unwrap_or(u32::MAX));
         sum.add_u32(u32::from(protocol));
         sum

@@ -300,7 +300,7 @@ fn is_wanted_by_socket<F: Family>(cx: &Context<'_>, packet: &Packet) -> bool {
         None
     };
     let found = demux.lookup(&flow, local, packet.iif, ask);
-    let slot = found.and_then(|id| demux.sockets().get(id));
+    let slot = found.and_then(|best| demux.sockets().get(best.id));
     !by_program && slot.is_some_and(udp::takes_joined)
 }
 

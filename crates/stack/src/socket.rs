@@ -20,6 +20,8 @@ pub(crate) use self::rare::{Membership, Rare};
 use self::rare::{RareIndex, Rares};
 use crate::demux::flow::{Flow, KeySet};
 use crate::demux::row::Class;
+use crate::family::Family;
+use crate::packet::Packet;
 use crate::udp::ErrorQueue;
 use crate::udp::queue::ReceiveQueue;
 
@@ -89,7 +91,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// What one socket consists of: five cache lines. A delivery touches two of them, that of the key
-/// set and the queue's first; a read the queue's two.
+/// set and the queue's first; a read the queue's first, too, and its second where datagrams wait behind
+/// others.
 ///
 /// Locks are taken in this order: control, reader's queue, producers' queue. Nobody who holds an RCU
 /// guard takes the control lock, for its holder may wait for a grace period.
@@ -218,6 +221,15 @@ impl Slot {
             Mode::Bound => self.key_set(status.keys).covers(flow, iif),
             Mode::Open | Mode::Closed => false,
         };
+        takes.then_some(status)
+    }
+
+    /// The same for a packet that the socket was connected to a moment ago.
+    #[inline]
+    pub(crate) fn still_takes<F: Family>(&self, id: SocketId, packet: &Packet) -> Option<Status> {
+        let status = self.status_of(id)?;
+        let is_connected = status.mode == Mode::Connected;
+        let takes = is_connected && self.key_set(status.keys).is_of_packet::<F>(packet);
         takes.then_some(status)
     }
 

@@ -18,6 +18,46 @@ fn wildcard(addr: IpAddr) -> IpAddr {
     }
 }
 
+/// In one batch: what is remembered of the datagram before must not decide about the next.
+#[test]
+fn a_batch_of_many_flows_goes_where_each_would_go_alone() {
+    both(|mut rig| {
+        for (own, peer) in pairs() {
+            let open = bound(&rig, own, 53);
+            let elsewhere = bound(&rig, wildcard(own), 54);
+            let flow = connected(&rig, own, 53, peer, 1000);
+            let sent = [
+                (1001, 53, "open 1"),
+                (1002, 53, "open 2"),
+                (1000, 53, "flow 1"),
+                (1001, 53, "open 3"),
+                (1001, 54, "elsewhere 1"),
+                (1003, 54, "elsewhere 2"),
+                (1000, 53, "flow 2"),
+                (1000, 53, "flow 3"),
+                (1002, 53, "open 4"),
+            ];
+            rig.inject_all(
+                "tun0",
+                sent.map(|(from, to, payload)| {
+                    packets::udp(peer, own, from, to, payload.as_bytes())
+                }),
+            );
+            for (id, name) in [(open, "open"), (elsewhere, "elsewhere"), (flow, "flow")] {
+                let expected: Vec<&[u8]> = sent
+                    .iter()
+                    .map(|(.., payload)| payload.as_bytes())
+                    .filter(|payload| payload.starts_with(name.as_bytes()))
+                    .collect();
+                assert_eq!(drain(&rig, id), expected);
+                rig.stack.udp_close(id).expect("open");
+            }
+        }
+        assert_eq!(rig.drops(), []);
+        assert_eq!((rig.buffers_in_use(), rig.stack.socket_memory()), (0, 0));
+    });
+}
+
 #[test]
 fn the_last_one_bound_gets_it_and_the_one_before_after_its_end() {
     let mut rig = Rig::new();

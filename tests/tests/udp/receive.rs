@@ -12,6 +12,46 @@ use forebay_tests::packets;
 
 use super::*;
 
+/// One that waits alone is taken another way than those behind others.
+#[test]
+fn datagrams_are_read_in_order_whenever_they_come() {
+    both(|mut rig| {
+        for (own, peer) in pairs() {
+            let id = bound(&rig, own, 53);
+            let (mut sent, mut read) = (0_u8, 0_u8);
+            // Sent, then read: from an empty queue, one that holds one, and ones that hold more.
+            for (more, reads) in [
+                (1, 1),
+                (1, 0),
+                (1, 1),
+                (3, 2),
+                (1, 3),
+                (0, 1),
+                (2, 1),
+                (1, 3),
+            ] {
+                for _ in 0..more {
+                    datagram(&mut rig, peer, own, (1000, 53), &[sent]);
+                    sent += 1;
+                }
+                for _ in 0..reads {
+                    let mut buf = [0; 8];
+                    let received = rig.stack.udp_recv(id, &mut buf, false).expect("open");
+                    let expected = (read < sent).then_some((1, read));
+                    assert_eq!(received.map(|received| (received.len, buf[0])), expected);
+                    read += u8::from(received.is_some());
+                }
+                let info = rig.stack.udp_info(id).expect("open");
+                assert_eq!(info.recv_q, u32::from(sent - read) * 2_112);
+                assert_eq!(rig.stack.udp_is_readable(id, false), Ok(read < sent));
+            }
+            assert_eq!((sent, read), (10, 10));
+            rig.stack.udp_close(id).expect("open");
+        }
+        assert_eq!((rig.buffers_in_use(), rig.stack.socket_memory()), (0, 0));
+    });
+}
+
 #[test]
 fn all_sockets_together_leave_the_reserve_alone() {
     let mut rig = Rig::new();

@@ -9,7 +9,6 @@ use super::receive::{self, is_for_one, taker_of};
 use super::recv::payload_offset;
 use super::socket::NotOpen;
 use crate::core::Context;
-use crate::demux::flow::Flow;
 use crate::family::Family;
 use crate::packet::{Gso, GsoKind, Packet};
 use crate::segment;
@@ -120,10 +119,9 @@ pub(super) fn datagrams(packet: &Packet) -> usize {
 /// that, to others one datagram after the other (Linux's `udp_unexpected_gso`).
 pub(super) fn receive<F: Family>(cx: &mut Context<'_>, packet: Packet) {
     if is_for_one::<F>(cx, &packet) {
-        let flow = Flow::of_packet::<F>(&packet);
-        let taker = taker_of::<F>(cx, &packet, &flow, packet.socket);
+        let taker = taker_of::<F>(cx, &packet, packet.socket);
         if let Some(taker) = taker.filter(|taker| takes_joined(taker.slot)) {
-            return burst::add(cx, &taker, flow, packet);
+            return burst::add(cx, &taker, packet);
         }
     }
     let mut datagrams = segment::segment(cx, packet);

@@ -53,7 +53,17 @@ impl Checksum {
         !u16::from_be(fold(self.sum))
     }
 
+    /// Adds a 128-bit word at an even place: an IPv6 address.
+    #[inline]
+    pub fn add_u128(&mut self, word: u128) {
+        let word = word.to_be();
+        #[expect(clippy::cast_possible_truncation, reason = "the two halves")]
+        let (sum, carry) = (word as u64).overflowing_add((word >> 64) as u64);
+        self.sum += (sum & 0xffff_ffff) + (sum >> 32) + u64::from(carry);
+    }
+
     /// Whether the bytes added, checksum field included, sum up to all ones: a valid checksum.
+    #[inline]
     pub fn is_valid(self) -> bool {
         is_all_ones(self.sum)
     }
@@ -124,16 +134,23 @@ fn sum_words(bytes: &[u8]) -> u64 {
 #[inline]
 fn sum_of_few(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
-    let mut last = [0; 8];
-    for (byte, of_rest) in last.iter_mut().zip(rest) {
-        *byte = *of_rest;
-    }
-    let mut sum = u64::from_ne_bytes(last);
+    let mut sum = sum_of_rest(rest);
     for word in words {
         let (more, carry) = sum.overflowing_add(u64::from_ne_bytes(*word));
         sum = more + u64::from(carry);
     }
     (sum & 0xffff_ffff) + (sum >> 32)
+}
+
+/// Fewer than eight bytes: four, two and one of them, where there are so many.
+#[inline]
+fn sum_of_rest(rest: &[u8]) -> u64 {
+    let (four, rest) = rest.as_chunks::<4>();
+    let (two, one) = rest.as_chunks::<2>();
+    let four = four.first().map_or(0, |word| u32::from_ne_bytes(*word));
+    let two = two.first().map_or(0, |word| u16::from_ne_bytes(*word));
+    let one = one.first().map_or(0, |byte| u16::from_ne_bytes([*byte, 0]));
+    u64::from(four) + u64::from(two) + u64::from(one)
 }
 
 /// Any four bytes are two words, and 64 bits hold the sum of 2^32 of them.

@@ -14,9 +14,9 @@ pub struct Queue<M> {
     head: Option<Buf<M>>,
     /// The last packet's slot, while there is one.
     tail: Option<NonNull<Slot<M>>>,
-    len: usize,
+    len: u32,
     /// Buffers beyond one for each packet.
-    frags: usize,
+    frags: u32,
 }
 
 // SAFETY: the queue owns its packets alone; `tail` is one of them.
@@ -40,7 +40,7 @@ impl<M> Queue<M> {
     #[inline(always)]
     pub fn push(&mut self, packet: Buf<M>) {
         if packet.has_frags() {
-            self.frags += packet.buffers() - 1;
+            self.frags += packet.buffers() as u32 - 1;
         }
         let last = packet.slot();
         self.link(packet, last);
@@ -57,22 +57,22 @@ impl<M> Queue<M> {
             None => self.tail = None,
         }
         self.len -= 1;
-        self.frags -= packet.buffers() - 1;
+        self.frags -= packet.buffers() as u32 - 1;
         Some(packet)
     }
 
     /// Takes up to `max` packets at the front, to the end of `out`.
     pub fn pop_many(&mut self, max: usize, out: &mut Vec<Buf<M>>) {
-        if self.len > max {
+        if self.len() > max {
             out.extend((0..max).map_while(|_| self.pop()));
             return;
         }
         // All of them: nothing left to account for.
-        out.reserve(self.len);
+        out.reserve(self.len());
         let mut written = 0;
         let mut all = take(self);
         let mut next = all.head.take();
-        for place in &mut out.spare_capacity_mut()[..all.len] {
+        for place in &mut out.spare_capacity_mut()[..all.len()] {
             let Some(mut packet) = next else { break };
             next = packet.head_mut().next.take();
             if let Some(next) = &next {
@@ -88,7 +88,6 @@ impl<M> Queue<M> {
     /// Moves all packets of `other` to the end, in constant time.
     #[inline]
     pub fn append(&mut self, other: &mut Self) {
-        let mut other = take(other);
         if let (Some(first), Some(last)) = (other.head.take(), other.tail.take()) {
             self.link(first, last);
             self.len += take(&mut other.len);
@@ -99,13 +98,13 @@ impl<M> Queue<M> {
     /// Packets in the queue.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.len
+        self.len as usize
     }
 
     /// Bytes of memory its packets hold: the sum of [`Buf::truesize`].
     #[must_use]
     pub fn bytes(&self) -> usize {
-        (self.len + self.frags) * STRIDE
+        (self.len + self.frags) as usize * STRIDE
     }
 
     /// Whether there is no packet.
