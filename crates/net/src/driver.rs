@@ -10,6 +10,7 @@ use forebay_stack::interface::TransmitQueue;
 use forebay_stack::packet::PacketQueue;
 use forebay_stack::steer::RxId;
 use forebay_stack::time::Instant;
+use forebay_sync::cache_line::CacheLine;
 
 use crate::device::{Device, DeviceStats};
 use crate::watch::Sampler;
@@ -25,7 +26,7 @@ pub(crate) struct Attached {
     pub(crate) waiting: Arc<TransmitQueue>,
     /// What the device could not take yet.
     pub(crate) unsent: PacketQueue,
-    pub(crate) status: Arc<Mutex<DeviceStatus>>,
+    pub(crate) status: Arc<SharedStatus>,
 }
 
 /// What others may know of a device while the driver has it.
@@ -36,6 +37,9 @@ pub struct DeviceStatus {
     /// Why the device was given up, if it was: its interface is down.
     pub error: Option<String>,
 }
+
+/// Written at every turn, each by its own driver.
+pub(crate) type SharedStatus = CacheLine<Mutex<DeviceStatus>>;
 
 impl DeviceStatus {
     /// The two queues of a device together.
@@ -63,6 +67,8 @@ pub(crate) struct Turn {
     pub(crate) busy: bool,
     /// When the next turn is due at the latest.
     pub(crate) deadline: Option<Instant>,
+    /// Readers or other workers could not keep up.
+    pub(crate) has_overrun: bool,
 }
 
 impl Driver {
@@ -105,7 +111,9 @@ impl Driver {
     /// Receives from every device, lets the stack work, sends what came of it.
     pub(crate) fn turn(&mut self, stack: &forebay_stack::Stack, now: Instant) -> Turn {
         let mut gone = Vec::new();
+        let overruns = self.core.overruns();
         let mut busy = self.receive(stack, now, &mut gone);
+        let has_overrun = self.core.overruns() != overruns;
         // What belongs to no device is the first driver's: the loopback, and what is due.
         let mut deadline = match self.number {
             0 => stack.poll(&mut self.core, now),
@@ -128,7 +136,11 @@ impl Driver {
         for (ifindex, error) in gone {
             self.give_up(stack, ifindex, &error);
         }
-        Turn { busy, deadline }
+        Turn {
+            busy,
+            deadline,
+            has_overrun,
+        }
     }
 
     /// Takes packets from the devices, and what other cores have left, up to `netdev_budget`

@@ -12,6 +12,9 @@ use crate::stack::lock;
 use crate::watch::{IdleTime, Sampled, Sampler};
 
 /// One of a stack's places for workers. Whoever has the lock of the driver is the worker.
+///
+/// On lines of its own: whoever drives it writes to it for every packet.
+#[repr(align(128))]
 pub(crate) struct Seat {
     /// The seat's number, under which packets are steered to it.
     number: u16,

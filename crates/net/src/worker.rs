@@ -13,6 +13,7 @@ use forebay_sync::doze::Doze;
 
 use crate::cpu;
 use crate::driver::{Driver, Turn};
+use crate::park;
 use crate::seat::Seat;
 use crate::stack::{Shared, Stack};
 
@@ -56,7 +57,8 @@ struct Worker {
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
-/// What wakes a thread, and what ends it.
+/// What wakes a thread, and what ends it. On lines of its own: it is written at every turn.
+#[repr(align(128))]
 struct Alarm {
     doze: Doze,
     event: wake::Waker,
@@ -142,8 +144,13 @@ fn run(shared: &Shared, seat: &Seat, alarm: &Alarm) -> io::Result<()> {
         }
         seat.obey(&mut driver);
         let turn = driver.turn(&shared.stack, shared.clock.now());
+        let has_woken = park::has_woken();
         if !turn.busy && alarm.doze.sleep() {
             sleep(shared, seat, &driver, alarm, &turn)?;
+        } else if has_woken || turn.has_overrun {
+            // A reader on this very processor would otherwise wait until the scheduler takes it from
+            // us, and meanwhile we would work for a full socket.
+            thread::yield_now();
         }
     }
 }

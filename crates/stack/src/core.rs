@@ -29,6 +29,16 @@ impl Core {
     pub fn cache(&mut self) -> &mut PacketCache {
         &mut self.local.cache
     }
+
+    /// Packets that this core has dropped so far since those who were to take them could not keep
+    /// up: sockets' readers, and other cores.
+    pub fn overruns(&self) -> u64 {
+        let reasons = [DropReason::SocketRcvbuff, DropReason::CpuBacklog];
+        reasons
+            .map(|reason| self.local.counters.dropped(reason))
+            .iter()
+            .sum()
+    }
 }
 
 impl fmt::Debug for Core {

@@ -101,6 +101,11 @@ impl Shard {
     pub(crate) fn add_drop(&self, reason: DropReason) {
         bump(&self.0.drops[reason as usize], 1);
     }
+
+    /// Drops counted so far.
+    pub(crate) fn dropped(&self, reason: DropReason) -> u64 {
+        self.0.drops[reason as usize].load(Relaxed)
+    }
 }
 
 #[inline]

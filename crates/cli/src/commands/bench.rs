@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::{Args, Subcommand};
 
-use crate::bench::{self, DemuxArgs, FibArgs, GrowArgs, RouteArgs, UdpArgs};
+use crate::bench::{self, CoresArgs, DemuxArgs, FibArgs, GrowArgs, RfsArgs, RouteArgs, UdpArgs};
 
 /// Measure the path in memory, on this machine.
 ///
@@ -30,6 +30,8 @@ enum Bench {
     Fib(FibArgs),
     Grow(GrowArgs),
     Udp(UdpArgs),
+    Rfs(RfsArgs),
+    Cores(CoresArgs),
 }
 
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
@@ -55,5 +57,7 @@ fn measure(args: &BenchArgs) -> anyhow::Result<ExitCode> {
         Bench::Fib(args) => bench::fib(args),
         Bench::Grow(args) => bench::grow(args),
         Bench::Udp(args) => bench::udp(args),
+        Bench::Rfs(args) => bench::rfs(args),
+        Bench::Cores(args) => bench::cores(args),
     }
 }

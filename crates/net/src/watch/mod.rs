@@ -127,7 +127,9 @@ impl Watch {
                 Queue {
                     device: known.name.clone(),
                     number,
-                    worker: shared.seat_of(known.ifindex, number).number(),
+                    worker: shared
+                        .seat_of(known.ifindex, number, known.statuses.len())
+                        .number(),
                     stats: lock(status).stats,
                     waiting: waiting.get(at).map_or(0, |queue| queue.len()),
                 }
