@@ -6,6 +6,8 @@ mod datagram;
 mod error;
 mod filter;
 mod info;
+#[cfg(all(test, loom))]
+mod interleavings;
 pub(crate) mod memory;
 mod multicast;
 mod options;

@@ -9,17 +9,17 @@
 //! `udp_rmem_release` and its forward deficit).
 
 use core::fmt;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use core::task::Waker;
-use std::sync::{Mutex, MutexGuard};
 
 use forebay_sync::cache_line::CacheLine;
+use forebay_sync::loom::atomic::{AtomicU32, AtomicU64, Ordering};
+use forebay_sync::loom::{Mutex, MutexGuard, lock};
 use forebay_sync::prefetch::prefetch_read;
 
 use super::memory::Allowance;
 use crate::drop::DropReason;
 use crate::packet::{ChecksumState, Packet, PacketQueue, Verdict};
-use crate::socket::{Options, SocketError, lock};
+use crate::socket::{Options, SocketError};
 use crate::sysctl::Sysctls;
 
 /// Two cache lines: one that cores touch for a burst of datagrams, one that readers touch.
@@ -70,6 +70,7 @@ struct Reader {
     threshold: u32,
 }
 
+#[cfg(not(loom))]
 const _: () = assert!(size_of::<ReceiveQueue>() == 2 * 64);
 
 /// What a queue holds and may hold.
