@@ -3,13 +3,14 @@
 mod filter;
 mod messages;
 mod multicast;
+mod patience;
 mod ready;
 
 use std::fmt;
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use forebay_stack::socket::{SocketError, SocketId};
 use forebay_stack::sysctl::Knob;
 use forebay_stack::udp::Received;
 
+use self::patience::Patience;
 use crate::busy;
 use crate::error;
 use crate::park::Parker;
@@ -55,8 +57,7 @@ pub struct UdpSocket {
 struct Shared {
     stack: Stack,
     id: SocketId,
-    nonblocking: AtomicBool,
-    read_timeout: Mutex<Option<Duration>>,
+    patience: Patience,
     /// Microseconds, or [`LEFT_TO_THE_KNOB`].
     busy_poll: AtomicU32,
 }
@@ -151,8 +152,7 @@ impl UdpOptions {
         let shared = Shared {
             stack: stack.clone(),
             id,
-            nonblocking: AtomicBool::new(false),
-            read_timeout: Mutex::new(None),
+            patience: Patience::default(),
             busy_poll: AtomicU32::new(LEFT_TO_THE_KNOB),
         };
         let socket = UdpSocket {
@@ -380,9 +380,7 @@ impl UdpSocket {
     ///
     /// None: the result is there for likeness to [`std::net::UdpSocket`].
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
-        self.shared
-            .nonblocking
-            .store(nonblocking, Ordering::Relaxed);
+        self.shared.patience.set_nonblocking(nonblocking);
         Ok(())
     }
 
@@ -398,11 +396,7 @@ impl UdpSocket {
                 "a timeout of zero",
             ));
         }
-        *self
-            .shared
-            .read_timeout
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = timeout;
+        self.shared.patience.set_timeout(timeout);
         Ok(())
     }
 
@@ -412,11 +406,7 @@ impl UdpSocket {
     ///
     /// None: the result is there for likeness to [`std::net::UdpSocket`].
     pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
-        Ok(*self
-            .shared
-            .read_timeout
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner))
+        Ok(self.shared.patience.timeout())
     }
 
     /// Sets how long a read looks for datagrams itself before it sleeps (`SO_BUSY_POLL`), in whole
@@ -537,7 +527,7 @@ impl UdpSocket {
         if let Some(found) = look(self)? {
             return Ok(found);
         }
-        if self.shared.nonblocking.load(Ordering::Relaxed) {
+        if self.shared.patience.is_nonblocking() {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let parker = Parker::new(self.read_timeout()?);
