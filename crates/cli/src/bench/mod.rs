@@ -11,6 +11,7 @@ mod floor;
 mod grow;
 mod kernel;
 mod net;
+mod open;
 mod packet;
 mod plot;
 mod report;
@@ -25,6 +26,7 @@ use clap::builder::PossibleValuesParser;
 pub(crate) use demux::{DemuxArgs, run as demux};
 pub(crate) use fib::{FibArgs, run as fib};
 pub(crate) use grow::{GrowArgs, run as grow};
+pub(crate) use open::{OpenArgs, run as open};
 pub(crate) use route::{RouteArgs, run as route, run_kernel as kernel_route};
 pub(crate) use udp::{UdpArgs, run as udp};
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::{Args, Subcommand};
 
-use crate::bench::{self, DemuxArgs, FibArgs, GrowArgs, RouteArgs, UdpArgs};
+use crate::bench::{self, DemuxArgs, FibArgs, GrowArgs, OpenArgs, RouteArgs, UdpArgs};
 
 /// Measure the path in memory, on this machine.
 ///
@@ -29,6 +29,7 @@ enum Bench {
     Demux(DemuxArgs),
     Fib(FibArgs),
     Grow(GrowArgs),
+    Open(OpenArgs),
     Udp(UdpArgs),
 }
 
@@ -53,6 +54,7 @@ fn measure(args: &BenchArgs) -> anyhow::Result<ExitCode> {
         Bench::Demux(args) => bench::demux(args),
         Bench::Fib(args) => bench::fib(args),
         Bench::Grow(args) => bench::grow(args),
+        Bench::Open(args) => bench::open(args),
         Bench::Udp(args) => bench::udp(args),
     }
 }
