@@ -4,7 +4,6 @@
 //! `FOREBAY_OVERLOAD_SECS` says how long each of the floods lasts.
 
 use std::env;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -170,9 +169,9 @@ fn flood(net: Net, early_demux: bool) {
         count(Counter::UdpInErrors, Counter::Udp6InErrors),
         rcvbuf + memory + csum
     );
-    let of_sockets = [slow]
+    let of_sockets = hoarders
         .iter()
-        .chain(&hoarders)
+        .chain([&slow])
         .map(|id| u64::from(info(*id).drops));
     assert_eq!(
         of_sockets.sum::<u64>(),
