@@ -208,7 +208,7 @@ impl Flood {
             // When all memory is in use that ever will be.
             if passed * 4 > time * 3 {
                 let before = *resident.get_or_insert_with(resident_bytes);
-                if nth % 1_024 == 0 {
+                if nth.is_multiple_of(1_024) {
                     assert!(resident_bytes() < before + RESIDENT_GROWTH);
                 }
             }
@@ -225,14 +225,14 @@ impl Flood {
             self.sent.quick += 1;
             queue.push(rig.packet(&datagram));
         }
-        if nth % 64 == 0 {
+        if nth.is_multiple_of(64) {
             queue.push(rig.packet(&self.datagram(CLOSED, nth, 18)));
             self.sent.to_nobody += 1;
         }
         while queue.len() < BATCH {
             let turn = queue.len() as u64 + nth * BATCH as u64;
             let size = SIZES[(turn / 7) as usize % SIZES.len()];
-            let mut datagram = if with_hoarders && turn % 2 == 0 {
+            let mut datagram = if with_hoarders && turn.is_multiple_of(2) {
                 self.sent.hoarders += 1;
                 let port = FIRST_HOARDER + (turn / 2 % u64::from(HOARDERS)) as u16;
                 self.datagram(port, turn, size)
@@ -240,7 +240,7 @@ impl Flood {
                 self.sent.slow += 1;
                 self.datagram(SLOW, self.sent.slow, size)
             };
-            if turn % 53 == 0 {
+            if turn.is_multiple_of(53) {
                 self.sent.damaged += 1;
                 self.sent.damaged_and_short += u64::from(size == SIZES[0]);
                 *datagram.last_mut().expect("not empty") ^= 1;
