@@ -223,4 +223,5 @@ fn a_broadcast_of_our_own_needs_leave_and_is_counted() {
         .expect("allowed");
     assert_eq!(rig.output("tun0").len(), 1);
     assert_eq!(rig.count(Counter::IpExtOutBcastPkts), 1);
+    assert_eq!(rig.count(Counter::IpExtOutBcastOctets), 20 + 8 + 3);
 }

@@ -135,10 +135,10 @@ fn a_merged_packet_is_judged_by_its_segments_and_leaves_in_them() {
     for (src, dst) in pairs {
         let bytes = packets::tcp((src, 5), (dst, 6), 1_000, 0, 0x18, &pattern(20_000));
         let mut packet = rig.packet(&bytes);
-        packet.gso = Some(Gso {
-            size: NonZeroU16::new(1_400).unwrap(),
-            kind: GsoKind::Tcp { ecn: false },
-        });
+        packet.gso = Some(Gso::new(
+            NonZeroU16::new(1_400).unwrap(),
+            GsoKind::Tcp { ecn: false },
+        ));
         let mut queue = PacketQueue::new();
         queue.push(packet);
         rig.receive("tun0", &mut queue);
@@ -159,6 +159,65 @@ fn a_merged_packet_is_judged_by_its_segments_and_leaves_in_them() {
         assert_eq!(stream, pattern(20_000));
     }
     assert_eq!(rig.buffers_in_use(), 0);
+}
+
+/// Datagrams that came as one packet go on by their own sizes: as they are, in fragments where that
+/// is allowed, or not at all.
+#[test]
+fn datagrams_that_came_as_one_go_on_by_their_own_sizes() {
+    let pairs: [(IpAddr, IpAddr); 2] = [
+        (V4::PEER.into(), V4::PEER1.into()),
+        (V6::PEER.into(), V6::PEER1.into()),
+    ];
+    for ((src, dst), headers) in pairs.into_iter().zip([28, 48]) {
+        for (size, df, goes) in [
+            (1_466 - headers, true, true),
+            (1_467 - headers, true, false),
+            (1_466 - headers, false, true),
+            (1_467 - headers, false, src.is_ipv4()),
+        ] {
+            let mut rig = Rig::new();
+            let tun1 = rig.ifindex("tun1");
+            rig.stack.set_mtu(tun1, 1_466).unwrap();
+            let mut bytes = packets::udp(src, dst, 5, 6, &pattern(10_000));
+            if src.is_ipv4() {
+                bytes = packets::with_fragment_field(bytes, if df { FLAG_DF } else { 0 });
+            }
+            let mut packet = rig.packet(&bytes);
+            let each = NonZeroU16::new(size).unwrap();
+            packet.gso = Some(Gso::new(each, GsoKind::Udp));
+            let mut queue = PacketQueue::new();
+            queue.push(packet);
+            rig.receive("tun0", &mut queue);
+            let output = rig.output("tun1");
+            assert!(output.iter().all(|packet| packet.len() <= 1_466));
+            let told = rig.output("tun0");
+            if !goes {
+                assert!(output.is_empty());
+                let told = parse(&told[0]);
+                let expected = if src.is_ipv4() { (3, 4) } else { (2, 0) };
+                assert_eq!((told.icmp(), told.icmp_rest()), (expected, 1_466));
+                continue;
+            }
+            assert!(told.is_empty());
+            let whole = usize::from(size);
+            let fits = whole + usize::from(headers) <= 1_466;
+            let datagrams = 10_000_usize.div_ceil(whole);
+            // All but the last are a byte too long for one piece.
+            let pieces = if fits { datagrams } else { 2 * datagrams - 1 };
+            assert_eq!(output.len(), pieces, "{src}: {size} bytes");
+            if fits {
+                let parsed = output.iter().map(|packet| parse(packet));
+                let sent = parsed.flat_map(|packet| packet.udp().2.to_vec());
+                assert_eq!(sent.collect::<Vec<_>>(), pattern(10_000));
+            } else {
+                assert_eq!(rig.count(Counter::IpFragOKs), datagrams as u64 - 1);
+                let datagram = join(&output[..2]);
+                assert_eq!(datagram[8..], pattern(10_000)[..whole]);
+            }
+            assert_eq!(rig.buffers_in_use(), 0);
+        }
+    }
 }
 
 #[test]

@@ -124,29 +124,35 @@ fn a_closed_port_is_told_to_whom_it_concerns() {
     in_private_network("a_closed_port_is_told_to_whom_it_concerns", || {
         for lab in labs() {
             for Family { left, own, .. } in Family::both() {
-                let (kernel, ours) = (lab.left.udp(left, 0), bind(&lab, SocketAddr::new(own, 0)));
                 let (closed, our_closed) = (SocketAddr::new(left, 9), SocketAddr::new(own, 9));
-                refused_once(&kernel, our_closed, &ours);
-                let (kernel, ours) = (lab.left.udp(left, 0), bind(&lab, SocketAddr::new(own, 0)));
-                refused_once(&ours, closed, &kernel);
+                // A client of its own for each question: an answer may come late, and must not be
+                // taken for that to the next.
+                let kernel = || lab.left.udp(left, 0);
+                let ours = || bind(&lab, SocketAddr::new(own, 0));
+                not_told(&kernel(), our_closed, &ours());
+                not_told(&ours(), closed, &kernel());
+                refused_once(&kernel(), our_closed, &ours());
+                refused_once(&ours(), closed, &kernel());
             }
         }
     });
 }
 
-/// A connected socket hears that its peer's port is closed, once; and goes on. An unconnected one
-/// does not hear of it.
-fn refused_once(client: &impl Socket, closed: SocketAddr, other: &impl Socket) {
-    let (client_address, other_address) = (client.address(), other.address());
+/// Who is not connected does not hear that a port is closed.
+fn not_told(client: &impl Socket, closed: SocketAddr, other: &impl Socket) {
     client.send_all(b"unconnected", Some(closed)).expect("send");
     other
-        .send_all(b"not refused", Some(client_address))
+        .send_all(b"not refused", Some(client.address()))
         .expect("send");
     let (bytes, _) = client
         .receive()
         .expect("no error, but the datagram behind it");
     assert_eq!(bytes, b"not refused");
+}
 
+/// A connected socket hears that its peer's port is closed, once; and goes on.
+fn refused_once(client: &impl Socket, closed: SocketAddr, other: &impl Socket) {
+    let (client_address, other_address) = (client.address(), other.address());
     client.connect_to(closed).expect("connect");
     client.send_all(b"is anybody there", None).expect("send");
     let error = client.receive().expect_err("nobody is there");

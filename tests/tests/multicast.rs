@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use forebay_stack::counters::Counter;
 use forebay_stack::drop::DropReason;
 use forebay_stack::packet::IpVersion;
 use forebay_stack::socket::SocketId;
@@ -271,10 +272,13 @@ fn what_is_sent_goes_where_options_say() {
         for (ttl, loops) in [(1, true), (9, false), (0, true), (0, false)] {
             set(&rig, sender, &net, MulticastOption::Ttl(ttl));
             set(&rig, sender, &net, MulticastOption::Loop(loops));
+            let octets = net.pick(Counter::IpExtOutMcastOctets, Counter::Ip6OutMcastOctets);
+            let before = rig.count(octets);
             assert!(
                 rig.send(sender, Some(to), b"to all").is_empty(),
                 "not by tun0"
             );
+            assert_eq!(rig.count(octets) - before, net.pick(20, 40) + 8 + 6);
             let sent = rig.output("tun1");
             let sent: Vec<_> = sent.iter().map(|packet| packet[ttl_at]).collect();
             let expected = if ttl == 0 { vec![] } else { vec![ttl] };

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use forebay::core::udp::MAX_SEGMENTS;
 use forebay::device::wire::{WireConfig, wire};
 use forebay::tokio::UdpSocket;
 use forebay::{Message, MtuDiscover, Received, Stack};
@@ -21,6 +22,9 @@ use quinn::{
 };
 
 const BYTES: usize = 2_000_000;
+
+/// Most datagrams that one read returns.
+const JOINED: usize = 64;
 
 /// Long enough for all of them on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -170,6 +174,7 @@ fn forebay_socket(stack: &Stack, addr: IpAddr) -> Arc<dyn AsyncUdpSocket> {
     let socket = forebay::UdpSocket::bind(stack, (addr, 0)).expect("an address");
     // The path's MTU is found out by packets that nobody may cut.
     socket.set_mtu_discover(MtuDiscover::Probe).expect("open");
+    socket.set_udp_gro(true).expect("open");
     Arc::new(QuicSocket(socket.into()))
 }
 
@@ -196,6 +201,7 @@ impl AsyncUdpSocket for QuicSocket {
             to: Some(transmit.destination),
             from: transmit.src_ip.map(|ip| SocketAddr::new(ip, port)),
             tos: transmit.ecn.map(|ecn| ecn as u8),
+            segment_size: transmit.segment_size.map(segment_size),
             ..Message::default()
         };
         self.0.get_ref().send_message(&message).map(drop)
@@ -228,16 +234,28 @@ impl AsyncUdpSocket for QuicSocket {
         self.0.local_addr()
     }
 
+    fn max_transmit_segments(&self) -> usize {
+        MAX_SEGMENTS
+    }
+
+    fn max_receive_segments(&self) -> usize {
+        JOINED
+    }
+
     fn may_fragment(&self) -> bool {
         false
     }
+}
+
+fn segment_size(bytes: usize) -> u16 {
+    u16::try_from(bytes).expect("a datagram fits a packet")
 }
 
 fn meta_of(received: &Received) -> RecvMeta {
     RecvMeta {
         addr: received.from,
         len: received.len,
-        stride: received.len,
+        stride: received.segment_size.map_or(received.len, usize::from),
         ecn: EcnCodepoint::from_bits(received.tos),
         dst_ip: Some(received.local.ip()),
     }

@@ -118,6 +118,30 @@ fn a_call_that_never_waits_says_so_on_a_socket_that_does() {
     });
 }
 
+/// A header first, then as much as it says; datagrams in several buffers, too.
+#[test]
+fn a_look_may_begin_anywhere_in_the_datagram() {
+    between(|_, client, _, server| {
+        let payload: Vec<u8> = (0..5_000).map(|at| at as u8).collect();
+        client.send(&payload).expect("sent");
+        client.send(b"the next").expect("sent");
+        let (mut one, mut two) = ([0; 3], [0; 2_000]);
+        for offset in [0, 1, 1_300, 3_000, 4_998, 4_999, 5_000, 5_001, usize::MAX] {
+            let bufs = &mut [IoSliceMut::new(&mut one), IoSliceMut::new(&mut two)];
+            let peeked = server.peek_at(offset, bufs).expect("a datagram");
+            let seen: Vec<u8> = one.iter().chain(&two).copied().collect();
+            let rest = payload.get(offset..).unwrap_or_default();
+            let len = rest.len().min(2_003);
+            assert_eq!((peeked.len, peeked.full_len), (len, 5_000), "{offset}");
+            assert_eq!(seen[..len], rest[..len], "{offset}");
+        }
+        assert_eq!(server.recv(&mut [0; 1]).expect("a datagram"), 1);
+        let bufs = &mut [IoSliceMut::new(&mut one)];
+        assert_eq!(server.peek_at(4, bufs).expect("a datagram").len, 3);
+        assert_eq!(&one, b"nex");
+    });
+}
+
 #[test]
 fn a_datagram_is_handed_out_as_it_came() {
     between(|_, client, right, server| {

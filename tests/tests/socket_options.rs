@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use forebay::device::wire::{WireConfig, wire};
 use forebay::filter::{Instruction, code};
-use forebay::{Stack, UdpSocket};
+use forebay::{Stack, UdpOptions, UdpSocket};
 
 const OWN4: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const PEER4: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
@@ -70,7 +70,11 @@ fn what_is_set_is_read_back() {
     let v4 = link.bind(0, (OWN4, 0));
     v4.set_multicast_ttl_v4(7).expect("a TTL");
     v4.set_multicast_loop_v4(false).expect("a switch");
+    v4.set_multicast_if_v4(&OWN4).expect("an interface");
+    v4.set_multicast_all_v4(false).expect("a switch");
     assert_eq!(v4.multicast_ttl_v4().expect("a TTL"), 7);
+    assert_eq!(v4.multicast_if_v4().expect("an interface"), OWN4);
+    assert!(!v4.multicast_all_v4().expect("a switch"));
     assert!(!v4.multicast_loop_v4().expect("a switch"));
 
     let v6 = link.bind(0, (Ipv6Addr::UNSPECIFIED, 0));
@@ -156,4 +160,69 @@ fn a_blocked_source_is_heard_again() {
         said_no.expect("a switch");
         assert!(!link.gets(&sender, to, &other), "{group}");
     }
+}
+
+/// An address that comes later: a service may be there before its address is.
+#[test]
+fn a_socket_may_wait_for_its_address() {
+    let link = Link::new();
+    let addresses: [(IpAddr, IpAddr); 2] = [
+        (OWN4.into(), Ipv4Addr::new(10, 0, 0, 9).into()),
+        (
+            Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1).into(),
+            Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 9).into(),
+        ),
+    ];
+    for (own, to_come) in addresses {
+        let stack = &link.stacks[1];
+        let to = SocketAddr::new(to_come, PORT);
+        let refused = UdpSocket::bind(stack, to).expect_err("nobody's address");
+        assert_eq!(refused.kind(), ErrorKind::AddrNotAvailable);
+        let receiver = UdpOptions::new().freebind(true).bind(stack, to);
+        let receiver = receiver.expect("leave for any address");
+        receiver.set_nonblocking(true).expect("an open socket");
+        let sender = link.bind(0, (own, 0));
+        assert!(!link.gets(&sender, to, &receiver), "{to}");
+        let ifindex = link.ifindex;
+        let len = if to_come.is_ipv4() { 24 } else { 64 };
+        let added = stack.inner().add_address(ifindex, to_come, len);
+        added.expect("a new address");
+        assert!(link.gets(&sender, to, &receiver), "{to}");
+    }
+}
+
+#[test]
+fn a_socket_can_be_bound_to_a_device_and_freed_of_it() {
+    let link = Link::new();
+    for (own, peer) in [
+        (IpAddr::from(OWN4), IpAddr::from(PEER4)),
+        (
+            Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1).into(),
+            Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2).into(),
+        ),
+    ] {
+        let (sender, receiver) = (link.bind(0, (own, 0)), link.bind(1, (peer, PORT)));
+        let to = SocketAddr::new(peer, PORT);
+        for (name, gets) in [(Some("lo"), false), (Some("wire0"), true), (None, true)] {
+            receiver.bind_device(name).expect("a device");
+            let device = receiver.device().expect("a device that is there");
+            assert_eq!(device.as_deref(), name);
+            assert_eq!(link.gets(&sender, to, &receiver), gets, "{name:?}");
+        }
+        let unknown = receiver.bind_device(Some("none0")).expect_err("no device");
+        assert_eq!(unknown.kind(), ErrorKind::NotFound);
+    }
+}
+
+#[test]
+fn a_socket_knows_how_many_datagrams_it_did_not_keep() {
+    let link = Link::new();
+    let (sender, receiver) = (link.bind(0, (OWN4, 0)), link.bind(1, (PEER4, PORT)));
+    receiver.set_recv_buffer_size(1).expect("a size");
+    assert_eq!(receiver.drops().expect("a number"), 0);
+    for _ in 0..4 {
+        sender.send_to(b"hello", (PEER4, PORT)).expect("a way");
+    }
+    assert!(link.gets(&sender, (PEER4, PORT), &receiver));
+    assert_eq!(receiver.drops().expect("a number"), 4);
 }

@@ -84,40 +84,55 @@ fn demux_filters_by_reverse_path_in_ipv4() {
     }
 }
 
+fn has_one_core() -> bool {
+    std::thread::available_parallelism().is_ok_and(|cores| cores.get() < 2)
+}
+
 #[test]
 fn udp_reads_on_one_core_and_on_two() {
-    if std::thread::available_parallelism().is_ok_and(|cores| cores.get() < 2) {
+    if has_one_core() {
         return;
     }
-    let rows = rows("bench udp --sockets 1,50 --cores 1,2 --rounds 3 --json");
+    let rows = rows(
+        "bench udp --sockets 1,50 --cores 1,2 --queues 1,2 --read single,batch --rounds 3 --json",
+    );
     let (cells, rest) = rows.as_chunks::<5>();
     assert!(rest.is_empty(), "{rest:?}");
     let mut places = Vec::new();
     for family in [4, 6] {
         for connected in [1, 0] {
-            for (sockets, reads) in [(1, &["single", "batch"][..]), (50, &["single"])] {
+            for sockets in [1, 50] {
                 for cores in [1, 2] {
-                    let place = |read: &&str| (family, connected, sockets, cores, (*read).into());
-                    places.extend(reads.iter().map(place));
+                    for queues in [1, 2] {
+                        for read in ["single", "batch"] {
+                            let place = (family, connected, sockets, cores, queues, read);
+                            places.extend([(place, 1), (place, 0)]);
+                        }
+                    }
                 }
             }
         }
     }
     assert_eq!(cells.len(), places.len());
-    for (cell, place) in cells.iter().zip(places) {
+    for (cell, (place, prefetch)) in cells.iter().zip(places) {
+        let (family, connected, sockets, cores, queues, read) = place;
         for row in cell {
-            let (family, connected, sockets, cores, read): (_, _, _, _, Value) = place.clone();
             assert_eq!(row["bench"], "udp");
             assert_eq!(row["family"], family, "{row}");
             assert_eq!(row["connected"], connected, "{row}");
             assert_eq!(row["sockets"], sockets, "{row}");
             assert_eq!(row["cores"], cores, "{row}");
+            assert_eq!(row["queues"], queues, "{row}");
             assert_eq!(row["read"], read, "{row}");
+            assert_eq!(row["prefetch"], prefetch, "{row}");
             assert_eq!(row["payload"], 18, "{row}");
         }
-        for row in &cell[..2] {
-            assert!(row["ns"].as_f64().is_some_and(|ns| ns > 0.0), "{row}");
-            assert!(row["on_off"].is_number(), "{row}");
+        for (nth, row) in cell.iter().enumerate() {
+            let is_measured = nth < 3;
+            assert!(row["ns"].is_number(), "{row}");
+            assert_eq!(row["on_off"].is_number(), is_measured, "{row}");
+            let is_compared = is_measured && prefetch == 1;
+            assert_eq!(row["prefetch_1_0"].is_number(), is_compared, "{row}");
         }
     }
 }
@@ -152,6 +167,33 @@ fn an_idle_socket_takes_half_a_kilobyte() {
 }
 
 #[test]
+fn udp_measures_what_tells_most_unless_told_otherwise() {
+    if has_one_core() {
+        return;
+    }
+    let places = |args: &str| {
+        let args = format!("bench udp --family 4 --rounds 3 --json --prefetch 1 {args}");
+        let rows = rows(&args);
+        let (cells, _) = rows.as_chunks::<5>();
+        let keys = ["cores", "queues", "connected", "sockets", "read"];
+        let place = |cell: &[Value; 5]| keys.map(|key| cell[0][key].to_string()).join(" ");
+        cells.iter().map(place).collect::<Vec<_>>()
+    };
+    let of_one_socket = [
+        "1 1 1 1 \"single\"",
+        "1 1 1 1 \"batch\"",
+        "2 1 1 1 \"single\"",
+        "2 2 1 1 \"single\"",
+    ];
+    assert_eq!(places("--sockets 1 --connected 1"), of_one_socket);
+    let of_many = ["1 1 1 10000 \"single\"", "1 1 0 10000 \"single\""];
+    assert_eq!(places("--sockets 10000"), of_many);
+    let of_queues = ["1 2 0 50 \"single\""];
+    let args = "--sockets 50 --connected 0 --queues 2";
+    assert_eq!(places(args), of_queues);
+}
+
+#[test]
 fn a_plot_has_a_bar_for_each_setting() {
     let dir = tempfile::tempdir().expect("a directory");
     let plot = dir.path().join("plot.svg");
@@ -161,7 +203,10 @@ fn a_plot_has_a_bar_for_each_setting() {
             3,
         ),
         ("bench demux --routes 100 --sockets 1,50 --rounds 3", 2),
-        ("bench udp --cores 1 --sockets 1,50 --rounds 3", 2),
+        (
+            "bench udp --cores 1 --queues 1,2 --sockets 1,50 --rounds 3",
+            2,
+        ),
     ] {
         let output = forebay(dir.path())
             .args(args.split(' '))
@@ -194,7 +239,7 @@ fn a_plot_has_a_bar_for_each_setting() {
             true => ["IPv4, 100 routes", "IPv6, 100 routes", "ns a packet"],
             false => [
                 "IPv4, connected, 1 core",
-                "IPv6, not connected, 1 core",
+                "IPv6, not connected, 1 core, 2 queues",
                 "ns a datagram",
             ],
         };
@@ -283,7 +328,9 @@ fn what_makes_no_sense_is_refused() {
         ("udp --cores 3", "3 is not in 1..=2"),
         ("udp --connected 2", "possible values: 0, 1"),
         ("udp --read all", "possible values: single, batch"),
-        ("udp --kernel", "only `bench route` can ask the kernel"),
+        ("udp --queues 3", "3 is not in 1..=2"),
+        ("udp --prefetch 2", "possible values: 0, 1"),
+        ("demux --kernel", "can ask the kernel"),
     ] {
         let output = forebay(dir.path())
             .arg("bench")

@@ -28,7 +28,9 @@ pub(crate) fn interface(error: InterfaceError) -> io::Error {
 
 pub(crate) fn bind(error: BindError) -> io::Error {
     let kind = match error {
-        BindError::NotOpen(_) | BindError::AlreadyBound => io::ErrorKind::InvalidInput,
+        BindError::NotOpen(_) | BindError::AlreadyBound | BindError::OnlyIpv6 => {
+            io::ErrorKind::InvalidInput
+        }
         BindError::FamilyNotSupported => io::ErrorKind::Unsupported,
         BindError::InUse => io::ErrorKind::AddrInUse,
         BindError::NotAvailable => io::ErrorKind::AddrNotAvailable,
@@ -67,6 +69,8 @@ pub(crate) fn option(error: OptionError) -> io::Error {
     let kind = match error {
         OptionError::NotOpen(_) | OptionError::InvalidArgument => io::ErrorKind::InvalidInput,
         OptionError::NoDevice => io::ErrorKind::NotFound,
+        OptionError::TooMany => io::ErrorKind::OutOfMemory,
+        OptionError::Network(error) => return network(error),
     };
     io::Error::new(kind, error)
 }

@@ -3,8 +3,10 @@
 mod filter;
 mod messages;
 mod multicast;
+mod options;
 mod patience;
 mod ready;
+mod segments;
 
 use std::fmt;
 use std::io::{self, IoSliceMut};
@@ -87,6 +89,7 @@ pub struct UdpOptions {
     reuse_address: bool,
     reuse_port: bool,
     transparent: bool,
+    freebind: bool,
     only_v6: Option<bool>,
     device: Option<String>,
 }
@@ -113,6 +116,12 @@ impl UdpOptions {
     /// Allows addresses that are not the stack's (`IP_TRANSPARENT`).
     pub fn transparent(mut self, on: bool) -> Self {
         self.transparent = on;
+        self
+    }
+
+    /// Allows to bind to an address that is not the stack's, or not yet (`IP_FREEBIND`).
+    pub fn freebind(mut self, on: bool) -> Self {
+        self.freebind = on;
         self
     }
 
@@ -168,16 +177,14 @@ impl UdpOptions {
         inner
             .udp_set_transparent(id, self.transparent)
             .map_err(error::not_open)?;
+        inner
+            .udp_set_freebind(id, self.freebind)
+            .map_err(error::not_open)?;
         if let Some(only_v6) = self.only_v6.filter(|_| family.is_ipv6()) {
             inner.udp_set_v6only(id, only_v6).map_err(error::option)?;
         }
         if let Some(name) = &self.device {
-            let interface = inner
-                .interface_named(name)
-                .ok_or_else(|| error::no_device(name))?;
-            inner
-                .udp_set_device(id, Some(interface.index))
-                .map_err(error::option)?;
+            socket.bind_device(Some(name))?;
         }
         Ok(socket)
     }
@@ -437,53 +444,6 @@ impl UdpSocket {
         Duration::from_micros(micros)
     }
 
-    /// Allows broadcasts (`SO_BROADCAST`).
-    ///
-    /// # Errors
-    ///
-    /// None that a program can cause.
-    pub fn set_broadcast(&self, on: bool) -> io::Result<()> {
-        self.inner()
-            .udp_set_broadcast(self.shared.id, on)
-            .map_err(error::not_open)
-    }
-
-    /// TTL or hop limit of datagrams sent: 1 to 255.
-    ///
-    /// # Errors
-    ///
-    /// [`io::ErrorKind::InvalidInput`] for anything else.
-    pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
-        let ttl = u8::try_from(ttl).map_err(|_| io::ErrorKind::InvalidInput)?;
-        self.inner()
-            .udp_set_ttl(self.shared.id, Some(ttl))
-            .map_err(error::option)
-    }
-
-    /// Asks for a receive buffer of this many bytes (`SO_RCVBUF`) and returns what Linux's
-    /// `getsockopt` would: twice that, within `net.core.rmem_max`. A datagram is charged the buffers
-    /// it lies in, 2,112 bytes each.
-    ///
-    /// # Errors
-    ///
-    /// None that a program can cause.
-    pub fn set_recv_buffer_size(&self, bytes: u32) -> io::Result<u32> {
-        self.inner()
-            .udp_set_rcvbuf(self.shared.id, bytes)
-            .map_err(error::not_open)
-    }
-
-    /// The same without regard to `net.core.rmem_max` (`SO_RCVBUFFORCE`).
-    ///
-    /// # Errors
-    ///
-    /// None that a program can cause.
-    pub fn force_recv_buffer_size(&self, bytes: u32) -> io::Result<u32> {
-        self.inner()
-            .udp_force_rcvbuf(self.shared.id, bytes)
-            .map_err(error::not_open)
-    }
-
     /// Has `waker` woken once, when the socket has something to receive. For pollers: register,
     /// then try to receive, and wait only if that would block.
     ///
@@ -512,8 +472,10 @@ impl UdpSocket {
     }
 
     fn receive(&self, buf: &mut [u8], peek: bool) -> io::Result<Received> {
-        let bufs = &mut [IoSliceMut::new(buf)];
-        self.wait_for(|socket| socket.try_receive(bufs, peek))
+        self.wait_for(|socket| {
+            let received = socket.inner().udp_recv(socket.id(), buf, peek);
+            received.map_err(error::receive)
+        })
     }
 
     fn try_receive(&self, bufs: &mut [IoSliceMut<'_>], peek: bool) -> io::Result<Option<Received>> {

@@ -132,7 +132,7 @@ impl PrivateNetwork {
         let setup = QueueSetup::new(&interface.tun)?;
         let mut name = setup.name;
         let mut steps = self.steps();
-        steps.extend(vec![Step::OpenQueue(setup); interface.tun.queues]);
+        steps.extend(vec![Step::OpenQueue(setup.clone()); interface.tun.queues]);
         steps.extend(interface.mtu.map(Step::SetMtu));
         steps.push(Step::InterfaceUp);
         let addresses = interface.addresses.iter();
@@ -145,7 +145,8 @@ impl PrivateNetwork {
             name = given;
             queues.push(Queue::from_fd(queue));
         }
-        Ok((child, Tun::from_parts(name, queues)))
+        let tun = Tun::from_parts(name, queues, &setup)?;
+        Ok((child, tun))
     }
 
     /// What every private network begins with, in this order.

@@ -46,6 +46,9 @@ pub struct Tun {
     name: InterfaceName,
     /// One for each that was asked for. They may be taken apart and given to several threads.
     pub queues: Vec<Queue>,
+    /// Whether the kernel takes UDP that is to be segmented, and leaves it to be: since 6.2, with
+    /// offloads on.
+    pub udp_segmentation: bool,
 }
 
 impl Tun {
@@ -75,12 +78,27 @@ impl Tun {
             name = given;
             queues.push(queue);
         }
-        Ok(Self { name, queues })
+        Self::from_parts(name, queues, &setup)
     }
 
-    /// The parts of a device whose queues were opened one by one.
-    pub(crate) fn from_parts(name: InterfaceName, queues: Vec<Queue>) -> Self {
-        Self { name, queues }
+    /// The parts of a device whose queues were opened one by one, perhaps in another process: so the
+    /// kernel is asked once more what it agreed to.
+    pub(crate) fn from_parts(
+        name: InterfaceName,
+        queues: Vec<Queue>,
+        setup: &QueueSetup,
+    ) -> Result<Self, TunError> {
+        let mut udp_segmentation = false;
+        for queue in &queues {
+            udp_segmentation = setup
+                .set_offload(&queue.fd)
+                .map_err(|errno| TunError::new(name, Operation::SetOffload.failed(errno)))?;
+        }
+        Ok(Self {
+            name,
+            queues,
+            udp_segmentation,
+        })
     }
 
     /// The name that the kernel gave the interface.
@@ -191,16 +209,17 @@ impl QueueSetup {
         Ok((Queue { fd }, name))
     }
 
-    /// A device that existed before may have offloads on, so that none are asked for, too.
-    fn set_offload(&self, fd: &OwnedFd) -> Result<(), Errno> {
+    /// A device that existed before may have offloads on, so that none are asked for, too. Says
+    /// whether the kernel knows UDP segmentation.
+    fn set_offload(&self, fd: &OwnedFd) -> Result<bool, Errno> {
         if !self.offload {
-            return set_offload(fd, 0);
+            return set_offload(fd, 0).map(|()| false);
         }
         let tcp = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6;
         match set_offload(fd, tcp | TUN_F_USO4 | TUN_F_USO6) {
-            // Kernels before 6.2 do not know UDP segmentation.
-            Err(Errno::INVAL) => set_offload(fd, tcp),
-            other => other,
+            // Kernels before 6.2 do not.
+            Err(Errno::INVAL) => set_offload(fd, tcp).map(|()| false),
+            other => other.map(|()| true),
         }
     }
 }

@@ -8,12 +8,16 @@ use crate::receive::MAX_BATCH;
 /// Which packets of a batch have what before them; those that validation has decided about are in
 /// no list. A lane is a packet's place in the batch.
 pub(crate) struct Sorted {
-    /// IPv4 packets to somebody else.
+    /// IPv4 packets from somebody else to somebody else.
     pub(crate) transit4: TransitLanes<Ipv4Addr>,
-    /// IPv6 packets to somebody else.
+    /// IPv6 packets from somebody else to somebody else.
     pub(crate) transit6: TransitLanes<Ipv6Addr>,
-    /// Packets to an address of our own, a group or a broadcast.
+    /// Packets to an address of our own, a group or a broadcast, or that claim to come from us.
     pub(crate) others: Lanes,
+    /// IPv4 packets that have come in, whatever is wrong with them.
+    pub(crate) arrived4: Tally,
+    /// The same of IPv6.
+    pub(crate) arrived6: Tally,
     /// Whether any packet has IPv4 options.
     pub(crate) has_options: bool,
 }
@@ -36,12 +40,54 @@ impl Sorted {
             transit4: TransitLanes::new(),
             transit6: TransitLanes::new(),
             others: Lanes::new(),
+            arrived4: Tally::default(),
+            arrived6: Tally::default(),
             has_options: false,
         }
+    }
+
+    /// The packets of some lanes, none of them transit's, are gone, and the others in new places.
+    pub(crate) fn renumber(&mut self, gone: u64, places: &[u8; MAX_BATCH]) {
+        self.transit4.lanes.renumber(gone, places);
+        self.transit6.lanes.renumber(gone, places);
+        self.others.renumber(gone, places);
+    }
+}
+
+/// Packets to be counted, all at once.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Tally {
+    pub(crate) packets: u32,
+    pub(crate) octets: u64,
+}
+
+impl Tally {
+    #[inline]
+    pub(crate) fn add(&mut self, len: usize) {
+        self.packets += 1;
+        self.octets += len as u64;
     }
 }
 
 impl Lanes {
+    /// Packets are in other places now, by the lanes that they had; those of `gone` (a bit for each
+    /// lane) are in none.
+    fn renumber(&mut self, gone: u64, places: &[u8; MAX_BATCH]) {
+        let mut kept = 0;
+        for nth in 0..self.len {
+            let lane = usize::from(self.lanes[nth]) % MAX_BATCH;
+            if gone >> lane & 1 == 0 {
+                self.lanes[kept] = places[lane];
+                kept += 1;
+            }
+        }
+        self.len = kept;
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
     fn new() -> Self {
         Self {
             lanes: [0; MAX_BATCH],

@@ -81,8 +81,10 @@ impl Stack {
             changed
         });
         match sysctl::knob_called(name) {
-            // Where packets end does not depend on whether their sockets are looked for early.
-            Some(Knob::IpEarlyDemux | Knob::TcpEarlyDemux | Knob::UdpEarlyDemux) => {}
+            // Where packets end does not depend on what is looked for early, nor on what is fetched.
+            Some(
+                Knob::IpEarlyDemux | Knob::TcpEarlyDemux | Knob::UdpEarlyDemux | Knob::PrefetchRmem,
+            ) => {}
             Some(knob @ Knob::RpsSockFlowEntries) if result.is_ok() => {
                 let entries = u32::try_from(self.knob(knob)).unwrap_or(u32::MAX);
                 self.steering.set_sock_flow_entries(entries);

@@ -121,24 +121,24 @@ impl Local {
     }
 
     /// Queues a packet for an interface until the end of the batch.
-    #[inline(always)]
     pub(crate) fn queue_tx(&mut self, oif: u32, packet: Packet) {
-        match self.tx.get_mut(self.last_tx) {
-            Some((ifindex, queue)) if *ifindex == oif => queue.push(packet),
-            _ => self.queue_elsewhere(oif, packet),
-        }
+        self.tx_queue(oif).push(packet);
     }
 
-    #[inline(never)]
-    fn queue_elsewhere(&mut self, oif: u32, packet: Packet) {
-        let known = self.tx.iter().position(|(ifindex, _)| *ifindex == oif);
-        self.last_tx = known.unwrap_or_else(|| {
-            self.tx.push((oif, PacketQueue::new()));
-            self.tx.len() - 1
-        });
-        if let Some((_, queue)) = self.tx.get_mut(self.last_tx) {
-            queue.push(packet);
+    /// Queues all packets for an interface until the end of the batch.
+    pub(crate) fn queue_all_tx(&mut self, oif: u32, packets: &mut PacketQueue) {
+        self.tx_queue(oif).append(packets);
+    }
+
+    fn tx_queue(&mut self, oif: u32) -> &mut PacketQueue {
+        let is_last = |(ifindex, _): &(u32, PacketQueue)| *ifindex == oif;
+        if !self.tx.get(self.last_tx).is_some_and(is_last) {
+            self.last_tx = self.tx.iter().position(is_last).unwrap_or_else(|| {
+                self.tx.push((oif, PacketQueue::new()));
+                self.tx.len() - 1
+            });
         }
+        &mut self.tx[self.last_tx].1
     }
 
     /// Hands what was queued to the interfaces; what their queues can't take is dropped.

@@ -30,32 +30,36 @@ macro_rules! counters {
     };
 }
 
+// What this stack never sends, such as echo requests, has its counter for who reads it by name.
 counters! {
     IpInReceives IpInHdrErrors IpInAddrErrors IpForwDatagrams IpInUnknownProtos IpInDiscards
     IpInDelivers IpOutRequests IpOutDiscards IpOutNoRoutes IpReasmTimeout IpReasmReqds IpReasmOKs
     IpReasmFails IpFragOKs IpFragFails IpFragCreates
     IpExtInNoRoutes IpExtInTruncatedPkts IpExtInMcastPkts IpExtOutMcastPkts IpExtInBcastPkts
-    IpExtOutBcastPkts IpExtInOctets IpExtOutOctets IpExtInMcastOctets IpExtInBcastOctets
-    IpExtInCsumErrors
+    IpExtOutBcastPkts IpExtInOctets IpExtOutOctets IpExtInMcastOctets IpExtOutMcastOctets
+    IpExtInBcastOctets IpExtOutBcastOctets IpExtInCsumErrors IpExtReasmOverlaps
     Ip6InReceives Ip6InHdrErrors Ip6InTooBigErrors Ip6InNoRoutes Ip6InAddrErrors
     Ip6InUnknownProtos Ip6InTruncatedPkts Ip6InDiscards Ip6InDelivers Ip6OutForwDatagrams
     Ip6OutRequests Ip6OutDiscards Ip6OutNoRoutes Ip6ReasmTimeout Ip6ReasmReqds Ip6ReasmOKs
     Ip6ReasmFails Ip6FragOKs Ip6FragFails Ip6FragCreates Ip6InMcastPkts Ip6OutMcastPkts
-    Ip6InOctets Ip6OutOctets Ip6InMcastOctets
+    Ip6InOctets Ip6OutOctets Ip6InMcastOctets Ip6OutMcastOctets Ip6InBcastOctets
+    Ip6OutBcastOctets
     IcmpInMsgs IcmpInErrors IcmpInCsumErrors IcmpInDestUnreachs IcmpInTimeExcds IcmpInParmProbs
     IcmpInSrcQuenchs IcmpInRedirects IcmpInEchos IcmpInEchoReps IcmpInTimestamps
-    IcmpInTimestampReps IcmpInAddrMasks IcmpInAddrMaskReps IcmpOutMsgs IcmpOutErrors IcmpOutRateLimitGlobal IcmpOutRateLimitHost
-    IcmpOutDestUnreachs IcmpOutTimeExcds IcmpOutParmProbs IcmpOutRedirects IcmpOutEchoReps
-    IcmpOutTimestampReps
+    IcmpInTimestampReps IcmpInAddrMasks IcmpInAddrMaskReps IcmpOutMsgs IcmpOutErrors
+    IcmpOutRateLimitGlobal IcmpOutRateLimitHost IcmpOutDestUnreachs IcmpOutTimeExcds
+    IcmpOutParmProbs IcmpOutSrcQuenchs IcmpOutRedirects IcmpOutEchos IcmpOutEchoReps
+    IcmpOutTimestamps IcmpOutTimestampReps IcmpOutAddrMasks IcmpOutAddrMaskReps
     Icmp6InMsgs Icmp6InErrors Icmp6InCsumErrors Icmp6OutMsgs Icmp6OutErrors
     Icmp6OutRateLimitHost Icmp6InDestUnreachs Icmp6InPktTooBigs Icmp6InTimeExcds
     Icmp6InParmProblems Icmp6InEchos Icmp6InEchoReplies Icmp6InGroupMembQueries
     Icmp6InGroupMembResponses Icmp6InGroupMembReductions Icmp6InRouterSolicits
     Icmp6InRouterAdvertisements Icmp6InNeighborSolicits Icmp6InNeighborAdvertisements
-    Icmp6InRedirects Icmp6InMLDv2Reports Icmp6OutGroupMembResponses
-    Icmp6OutGroupMembReductions Icmp6OutMLDv2Reports Icmp6OutDestUnreachs
-    Icmp6OutPktTooBigs Icmp6OutTimeExcds Icmp6OutParmProblems Icmp6OutEchoReplies
-    Icmp6OutRedirects
+    Icmp6InRedirects Icmp6InMLDv2Reports Icmp6OutDestUnreachs Icmp6OutPktTooBigs
+    Icmp6OutTimeExcds Icmp6OutParmProblems Icmp6OutEchos Icmp6OutEchoReplies
+    Icmp6OutGroupMembQueries Icmp6OutGroupMembResponses Icmp6OutGroupMembReductions
+    Icmp6OutRouterSolicits Icmp6OutRouterAdvertisements Icmp6OutNeighborSolicits
+    Icmp6OutNeighborAdvertisements Icmp6OutRedirects Icmp6OutMLDv2Reports
     UdpInDatagrams UdpNoPorts UdpInErrors UdpOutDatagrams UdpRcvbufErrors UdpSndbufErrors
     UdpInCsumErrors UdpMemErrors UdpIgnoredMulti
     Udp6InDatagrams Udp6NoPorts Udp6InErrors Udp6OutDatagrams Udp6RcvbufErrors Udp6SndbufErrors
@@ -63,6 +67,7 @@ counters! {
     TcpExtIPReversePathFilter
     TcpInSegs TcpOutSegs TcpInErrs TcpOutRsts TcpInCsumErrors
     ForebayEarlyDemuxHits ForebayEarlyDemuxStale
+    ForebayGroJoined
 }
 
 const COUNTERS: usize = Counter::ALL.len();
@@ -188,6 +193,7 @@ pub struct IpMib {
     pub out_requests: Counter,
     pub out_octets: Counter,
     pub out_mcast_pkts: Counter,
+    pub out_mcast_octets: Counter,
     pub reasm_timeout: Counter,
     pub reasm_reqds: Counter,
     pub reasm_oks: Counter,
@@ -211,6 +217,7 @@ pub static MIB_V4: IpMib = IpMib {
     out_requests: Counter::IpOutRequests,
     out_octets: Counter::IpExtOutOctets,
     out_mcast_pkts: Counter::IpExtOutMcastPkts,
+    out_mcast_octets: Counter::IpExtOutMcastOctets,
     reasm_timeout: Counter::IpReasmTimeout,
     reasm_reqds: Counter::IpReasmReqds,
     reasm_oks: Counter::IpReasmOKs,
@@ -234,6 +241,7 @@ pub static MIB_V6: IpMib = IpMib {
     out_requests: Counter::Ip6OutRequests,
     out_octets: Counter::Ip6OutOctets,
     out_mcast_pkts: Counter::Ip6OutMcastPkts,
+    out_mcast_octets: Counter::Ip6OutMcastOctets,
     reasm_timeout: Counter::Ip6ReasmTimeout,
     reasm_reqds: Counter::Ip6ReasmReqds,
     reasm_oks: Counter::Ip6ReasmOKs,

@@ -1,8 +1,10 @@
 //! What the stages need to know of interfaces, looked up once a batch and not for each packet
 //! (Linux's `in_device` and `inet6_dev`).
 
+use core::net::{Ipv4Addr, Ipv6Addr};
+
 use crate::family::{Family, V4, V6};
-use crate::fib::RpFilter;
+use crate::fib::{RpFilter, Strangers};
 use crate::interface::{Interface, LOOPBACK};
 use crate::ip::validate::carries;
 use crate::packet::IpVersion;
@@ -16,6 +18,8 @@ pub(crate) struct InDevice<'a> {
     pub(crate) carries_v6: bool,
     /// Whether 127.0.0.0/8 is an address like any other here.
     pub(crate) routes_localnet: bool,
+    pub(crate) strangers4: Strangers<'a, Ipv4Addr>,
+    pub(crate) strangers6: Strangers<'a, Ipv6Addr>,
     pub(crate) v4: InConf,
     pub(crate) v6: InConf,
 }
@@ -37,6 +41,8 @@ impl<'a> InDevice<'a> {
             carries_v6: carries::<V6>(view, interface),
             routes_localnet: index == LOOPBACK
                 || view.sysctls.conf_or(index, ConfKnob::RouteLocalnet),
+            strangers4: view.fib4.strangers(),
+            strangers6: view.fib6.strangers(),
             v4: InConf::new::<V4>(view, index),
             v6: InConf::new::<V6>(view, index),
         }
@@ -73,5 +79,13 @@ impl<'a> OutDevice<'a> {
     #[inline]
     pub(crate) fn carries<F: Family>(&self) -> bool {
         F::VERSION == IpVersion::V4 || self.carries_v6
+    }
+
+    /// The largest of the family's packets that may leave in one piece, in bytes.
+    pub(crate) fn mtu<F: Family>(&self) -> usize {
+        match self.carries::<F>() {
+            true => self.interface.mtu as usize,
+            false => 0,
+        }
     }
 }

@@ -10,6 +10,7 @@ use crate::counters::{IpMib, MIB_V4, MIB_V6};
 use crate::devices::{InConf, InDevice};
 use crate::fib::{self, Address, RpFilter};
 use crate::interface::LOOPBACK;
+use crate::ip::forward::{Leaving, Way};
 use crate::ip::{ext_headers, reassembly};
 use crate::packet::{IpVersion, Packet};
 use crate::stack::{Generations, View};
@@ -28,6 +29,8 @@ pub(crate) trait Family: Copy + Send + Sync + 'static {
     const ICMP: u8;
     /// Bytes of its header without options or extension headers.
     const HEADER_LEN: usize;
+    /// Where the addresses begin, source first; they end its header without options.
+    const ADDRESSES: usize;
     /// The all-zero address.
     const UNSPECIFIED: Self::Addr;
     /// Its IP counters.
@@ -87,6 +90,8 @@ pub(crate) trait Family: Copy + Send + Sync + 'static {
     fn transit(sorted: &Sorted) -> &TransitLanes<Self::Addr>;
     /// What the knobs of the interface that a batch came in by say.
     fn in_conf<'a>(device: &'a InDevice<'_>) -> &'a InConf;
+    /// How its packets leave.
+    fn way<'a, 'g>(leaving: &'a mut Leaving<'g>) -> &'a mut Way<'g, Self>;
 }
 
 /// IPv4.
@@ -103,6 +108,7 @@ impl Family for V4 {
     const VERSION: IpVersion = IpVersion::V4;
     const ICMP: u8 = protocol::ICMP;
     const HEADER_LEN: usize = Ipv4Header::LEN;
+    const ADDRESSES: usize = 12;
     const UNSPECIFIED: Ipv4Addr = Ipv4Addr::UNSPECIFIED;
     const MIB: &'static IpMib = &MIB_V4;
     const FRAG_TIME: Knob = Knob::IpfragTime;
@@ -225,6 +231,10 @@ impl Family for V4 {
     fn in_conf<'a>(device: &'a InDevice<'_>) -> &'a InConf {
         &device.v4
     }
+
+    fn way<'a, 'g>(leaving: &'a mut Leaving<'g>) -> &'a mut Way<'g, Self> {
+        &mut leaving.v4
+    }
 }
 
 impl Family for V6 {
@@ -233,6 +243,7 @@ impl Family for V6 {
     const VERSION: IpVersion = IpVersion::V6;
     const ICMP: u8 = protocol::ICMPV6;
     const HEADER_LEN: usize = Ipv6Header::LEN;
+    const ADDRESSES: usize = 8;
     const UNSPECIFIED: Ipv6Addr = Ipv6Addr::UNSPECIFIED;
     const MIB: &'static IpMib = &MIB_V6;
     const FRAG_TIME: Knob = Knob::Ip6fragTime;
@@ -256,8 +267,8 @@ impl Family for V6 {
 
     fn pseudo_header(src: Ipv6Addr, dst: Ipv6Addr, protocol: u8, len: usize) -> Checksum {
         let mut sum = Checksum::new();
-        sum.add_bytes(&src.octets());
-        sum.add_bytes(&dst.octets());
+        sum.add_u128(src.to_bits());
+        sum.add_u128(dst.to_bits());
         sum.add_u32(u32::try_from(len).unwrap_or(u32::MAX));
         sum.add_u32(u32::from(protocol));
         sum
@@ -347,5 +358,9 @@ impl Family for V6 {
 
     fn in_conf<'a>(device: &'a InDevice<'_>) -> &'a InConf {
         &device.v6
+    }
+
+    fn way<'a, 'g>(leaving: &'a mut Leaving<'g>) -> &'a mut Way<'g, Self> {
+        &mut leaving.v6
     }
 }

@@ -2,9 +2,10 @@
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::Mutex;
 
 use forebay_sync::cache_line::CacheLine;
+use forebay_sync::short_lock::ShortLock;
 
 use crate::core::Core;
 use crate::socket::lock;
@@ -13,10 +14,10 @@ use crate::socket::lock;
 const PLACES: usize = 8;
 
 /// A thread comes back to the place that it has been to: what lies there is in its cache, and
-/// nobody else is likely to be there, so that a call takes one lock.
+/// nobody else is likely to be there, so that a call takes one lock. Nobody waits for a place.
 #[derive(Default)]
 pub(crate) struct IdleCores {
-    places: [CacheLine<Mutex<Option<Core>>>; PLACES],
+    places: [CacheLine<ShortLock<Option<Core>>>; PLACES],
     rest: Mutex<Vec<Core>>,
 }
 
@@ -29,12 +30,27 @@ thread_local! {
 
 impl IdleCores {
     /// Runs `f` with a core; `make` makes one if none is idle.
+    #[inline]
     pub(crate) fn borrow<R>(
         &self,
         make: impl FnOnce() -> Core,
         f: impl FnOnce(&mut Core) -> R,
     ) -> R {
-        if let Some(mut place) = self.free_place() {
+        let own = &self.places[PLACE.get() % PLACES];
+        if let Some(mut place) = own.try_lock() {
+            return f(place.get_or_insert_with(make));
+        }
+        self.borrow_elsewhere(make, f)
+    }
+
+    /// At a place that nobody is at, or one of the rest. A call within a call comes here, too.
+    #[cold]
+    fn borrow_elsewhere<R>(
+        &self,
+        make: impl FnOnce() -> Core,
+        f: impl FnOnce(&mut Core) -> R,
+    ) -> R {
+        if let Some(mut place) = self.places.iter().find_map(|place| place.try_lock()) {
             return f(place.get_or_insert_with(make));
         }
         let idle = lock(&self.rest).pop();
@@ -46,25 +62,10 @@ impl IdleCores {
 
     /// Calls `f` with every core that is idle.
     pub(crate) fn for_each(&self, mut f: impl FnMut(&mut Core)) {
-        let places = self.places.iter().filter_map(|place| try_lock(place));
+        let places = self.places.iter().filter_map(|place| place.try_lock());
         for mut place in places {
             place.iter_mut().for_each(&mut f);
         }
         lock(&self.rest).iter_mut().for_each(f);
-    }
-
-    /// The thread's place, or the next that nobody is at. A call within a call finds another one.
-    #[inline]
-    fn free_place(&self) -> Option<MutexGuard<'_, Option<Core>>> {
-        let own = PLACE.get();
-        (0..PLACES).find_map(|step| try_lock(&self.places[(own + step) % PLACES]))
-    }
-}
-
-fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    match mutex.try_lock() {
-        Ok(guard) => Some(guard),
-        Err(TryLockError::Poisoned(poisoned)) => Some(PoisonError::into_inner(poisoned)),
-        Err(TryLockError::WouldBlock) => None,
     }
 }

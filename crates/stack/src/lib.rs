@@ -16,6 +16,7 @@ pub mod drop;
 pub(crate) mod family;
 pub mod fib;
 pub mod filter;
+pub(crate) mod gro;
 mod idle;
 pub mod interface;
 pub(crate) mod ip;

@@ -57,6 +57,8 @@ pub struct Meta {
     pub has_options: bool,
     /// Whether this host sent the packet itself, so that on the loopback it has arrived.
     pub from_host: bool,
+    /// Whether nothing but its hop limit and the next hop can keep it from being forwarded as it is.
+    pub is_plain: bool,
     /// How far the transport checksum is known to be right.
     pub checksum: ChecksumState,
     /// Segmentation: set if the packet stands for several.
@@ -188,6 +190,19 @@ pub struct Gso {
     pub size: core::num::NonZeroU16,
     /// Which protocol is to be segmented.
     pub kind: GsoKind,
+    /// Whether all segments have the packet's IPv4 identification; else they count up from it.
+    pub fixed_id: bool,
+}
+
+impl Gso {
+    /// Segments of `size` payload bytes, whose IPv4 identifications count up.
+    pub const fn new(size: core::num::NonZeroU16, kind: GsoKind) -> Self {
+        Self {
+            size,
+            kind,
+            fixed_id: false,
+        }
+    }
 }
 
 /// Protocol of a [`Gso`] packet.

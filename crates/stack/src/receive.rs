@@ -7,14 +7,14 @@
 //! never shows in what comes out.
 //!
 //! ```text
-//! validate ─▶ demux early ─▶ route ─▶ act ─┬▶ deliver ─▶ UDP, TCP, ICMP
-//!  (parse)     (own, known    (the rest)    ├▶ forward ─▶ transmit
-//!               flows only)                 └▶ drop, reject
+//! validate ─▶ coalesce ─▶ demux early ─▶ route ─▶ act ─┬▶ deliver ─▶ UDP, TCP, ICMP
+//!  (parse)     (GRO, if     (own, known    (the rest)    ├▶ forward ─▶ transmit
+//!              asked for)   flows only)                  └▶ drop, reject
 //! ```
 
 use forebay_sync::prefetch::prefetch_slice;
 
-use crate::batch::Sorted;
+use crate::batch::{Sorted, Tally};
 use crate::core::{Context, Core};
 use crate::counters::Counter;
 use crate::demux::early;
@@ -22,8 +22,9 @@ use crate::devices::InDevice;
 use crate::drop::DropReason;
 use crate::family::{Family, V4, V6};
 use crate::interface::LOOPBACK;
-use crate::ip::forward::forward;
+use crate::ip::forward::{Leaving, forward};
 use crate::ip::icmp::{self, IcmpError};
+use crate::ip::plain;
 use crate::ip::route::route;
 use crate::ip::validate::validate;
 use crate::packet::{IpVersion, Packet, PacketQueue, Refusal, Verdict};
@@ -31,7 +32,7 @@ use crate::stack::Stack;
 use crate::sysctl::Knob;
 use crate::time::Instant;
 use crate::wire::protocol;
-use crate::{multicast, tcp, udp};
+use crate::{gro, multicast, tcp, udp};
 
 /// Most packets that go through the stages together; `net.core.dev_weight` may ask for fewer.
 pub const MAX_BATCH: usize = 64;
@@ -139,18 +140,19 @@ fn receive_batch(
     let mut sorted = Sorted::new();
     validate_batch(cx, &device, &mut sorted, &mut batch);
     observer.after(Stage::Validate, &batch);
+    gro::coalesce(cx, &mut sorted, &mut batch);
     early::demux(cx, &sorted.others, &mut batch);
     observer.after(Stage::EarlyDemux, &batch);
     route(cx, &device, &sorted, &mut batch);
     observer.after(Stage::Route, &batch);
-    act_on_batch(cx, &mut batch);
+    act_on_batch(cx, ifindex, &mut batch);
     udp::flush(cx);
     observer.after(Stage::Act, &batch);
 
     cx.core.give_back_batch(batch);
 }
 
-/// Parses every packet and tells transit apart.
+/// Parses every packet and tells transit apart: most of it by a glance.
 #[inline(never)]
 fn validate_batch(
     cx: &Context<'_>,
@@ -159,24 +161,38 @@ fn validate_batch(
     batch: &mut [Packet],
 ) {
     for (lane, packet) in batch.iter_mut().enumerate() {
-        // What this host sent to itself says where it might have come from.
-        if device.interface.index != LOOPBACK || !packet.from_host {
-            packet.iif = device.interface.index;
+        if !plain::admit(device, sorted, lane, packet) {
+            packet.verdict = validate(cx, device, sorted, lane, packet);
         }
-        packet.verdict = validate(cx, device, sorted, lane, packet);
     }
+    count_arrivals::<V4>(cx, &sorted.arrived4);
+    count_arrivals::<V6>(cx, &sorted.arrived6);
 }
 
-/// Carries the verdicts out, in the order of arrival.
+fn count_arrivals<F: Family>(cx: &Context<'_>, arrived: &Tally) {
+    cx.core.add(F::MIB.in_receives, arrived.packets.into());
+    cx.core.add(F::MIB.in_octets, arrived.octets);
+}
+
+/// Carries the verdicts out, in the order of arrival: plain transit leaves in runs, and before all that
+/// a packet behind it causes to be sent.
 #[inline(never)]
-fn act_on_batch(cx: &mut Context<'_>, batch: &mut Vec<Packet>) {
-    for packet in batch.drain(..) {
-        act(cx, packet);
+fn act_on_batch(cx: &mut Context<'_>, iif: u32, batch: &mut Vec<Packet>) {
+    let mut leaving = Leaving::new(cx, iif);
+    for mut packet in batch.drain(..) {
+        if leaving.admits(cx, &mut packet) {
+            leaving.push(packet);
+        } else {
+            leaving.flush(cx);
+            act(cx, packet);
+        }
     }
+    leaving.flush(cx);
 }
 
-/// Carries out what the stages decided: the one place where a packet's way ends or forks.
-#[inline(always)]
+/// Carries out what the stages decided: the one place where the way of whatever is not plain ends or
+/// forks.
+#[inline(never)]
 pub(crate) fn act(cx: &mut Context<'_>, packet: Packet) {
     match packet.version {
         IpVersion::V4 => act_on::<V4>(cx, packet),

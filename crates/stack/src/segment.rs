@@ -107,6 +107,25 @@ pub(crate) fn copy_part(
     Some(part)
 }
 
+/// Writes the length of the whole packet into its IP header, and the header's checksum.
+pub(crate) fn set_ip_len<F: Family>(packet: &mut Packet, len: usize) {
+    match F::VERSION {
+        IpVersion::V4 => {
+            let Ok((ip, _)) = Ipv4Header::mut_from_prefix(packet.data_mut()) else {
+                return;
+            };
+            ip.total_len = low_u16(len).into();
+            ipv4::fill_checksum(packet.data_mut());
+        }
+        IpVersion::V6 => {
+            let Ok((ip, _)) = Ipv6Header::mut_from_prefix(packet.data_mut()) else {
+                return;
+            };
+            ip.payload_len = low_u16(len - Ipv6Header::LEN).into();
+        }
+    }
+}
+
 /// Fills the room behind the data of one buffer. Returns the number of bytes it took.
 fn copy_into(buffer: &mut Packet, packet: &Packet, at: usize, len: usize) -> usize {
     let len = len.min(buffer.tailroom());
@@ -147,6 +166,7 @@ struct Plan {
     headers: usize,
     /// Whether the sender asked for checksums at all: UDP over IPv4 need not have any.
     has_checksum: bool,
+    fixed_id: bool,
 }
 
 /// Which piece of the payload a segment carries.
@@ -188,6 +208,7 @@ impl Plan {
             transport,
             headers,
             has_checksum,
+            fixed_id: gso.fixed_id,
         })
     }
 
@@ -201,23 +222,14 @@ impl Plan {
     }
 
     fn finish_ip<F: Family>(&self, segment: &mut Packet, part: &Part) {
-        match F::VERSION {
-            IpVersion::V4 => {
-                let Ok((ip, _)) = Ipv4Header::mut_from_prefix(segment.data_mut()) else {
-                    return;
-                };
-                ip.total_len = low_u16(self.headers + part.len).into();
-                // Linux numbers the segments on from the packet's identification.
-                ip.id = ip.id.get().wrapping_add(low_u16(part.index)).into();
-                ipv4::fill_checksum(segment.data_mut());
-            }
-            IpVersion::V6 => {
-                let Ok((ip, _)) = Ipv6Header::mut_from_prefix(segment.data_mut()) else {
-                    return;
-                };
-                ip.payload_len = low_u16(self.headers + part.len - Ipv6Header::LEN).into();
-            }
+        if F::VERSION == IpVersion::V4
+            && !self.fixed_id
+            && let Ok((ip, _)) = Ipv4Header::mut_from_prefix(segment.data_mut())
+        {
+            // Linux numbers the segments on from the packet's identification.
+            ip.id = ip.id.get().wrapping_add(low_u16(part.index)).into();
         }
+        set_ip_len::<F>(segment, self.headers + part.len);
     }
 
     fn finish_transport(&self, segment: &mut Packet, part: &Part) {

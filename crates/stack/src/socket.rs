@@ -20,6 +20,8 @@ pub(crate) use self::rare::{Membership, Rare};
 use self::rare::{RareIndex, Rares};
 use crate::demux::flow::{Flow, KeySet};
 use crate::demux::row::Class;
+use crate::family::Family;
+use crate::packet::Packet;
 use crate::udp::ErrorQueue;
 use crate::udp::queue::ReceiveQueue;
 
@@ -97,7 +99,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// What one socket consists of: five cache lines. A delivery touches two of them, that of the key
-/// set and the queue's first; a read the queue's two.
+/// set and the queue's first; a read the queue's first, too, and its second where datagrams wait behind
+/// others.
 ///
 /// Locks are taken in this order: control, reader's queue, producers' queue. Nobody who holds an RCU
 /// guard takes the control lock, for its holder may wait for a grace period.
@@ -230,6 +233,15 @@ impl Slot {
         takes.then_some(status)
     }
 
+    /// The same for a packet that the socket was connected to a moment ago.
+    #[inline]
+    pub(crate) fn still_takes<F: Family>(&self, id: SocketId, packet: &Packet) -> Option<Status> {
+        let status = self.status_of(id)?;
+        let is_connected = status.mode == Mode::Connected;
+        let takes = is_connected && self.key_set(status.keys).is_of_packet::<F>(packet);
+        takes.then_some(status)
+    }
+
     /// Changes the state, with no datagram on its way into the queue. The key set that counts must
     /// be written.
     pub(crate) fn set_status(&self, status: Status) {
@@ -320,6 +332,15 @@ impl Sockets {
         self.rares.make(slot)
     }
 
+    /// Payload bytes of each datagram that the socket's sends are cut into (`UDP_SEGMENT`); 0 if they
+    /// are not.
+    pub(crate) fn segment_size(&self, slot: &Slot) -> u16 {
+        match slot.options().has(Flag::UdpSegment) {
+            true => self.rare(slot).map_or(0, Rare::segment_size),
+            false => 0,
+        }
+    }
+
     /// Marks a socket as closed: no datagram gets in any more. The caller holds its control lock.
     pub(crate) fn close(&self, slot: &Slot) {
         let status = slot.status();
@@ -401,12 +422,18 @@ pub(crate) enum Flag {
     Filter = 1 << 21,
     /// The program stays as it is (`SO_LOCK_FILTER`).
     LockFilter = 1 << 22,
+    /// `IP_FREEBIND`: it may be bound to any address.
+    Freebind = 1 << 25,
     /// A program picks members of the socket's group (`SO_ATTACH_REUSEPORT_CBPF`).
     GroupProgram = 1 << 31,
     /// `SO_REUSEPORT`.
     ReusePort = 1 << 23,
     /// `IP_RECVERR`: errors are kept with all that is known of them.
     RecvErr = 1 << 24,
+    /// `UDP_GRO`: datagrams of one flow may come joined.
+    UdpGro = 1 << 29,
+    /// `UDP_SEGMENT`: what is sent is cut into datagrams.
+    UdpSegment = 1 << 30,
 }
 
 impl Options {

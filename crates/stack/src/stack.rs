@@ -216,10 +216,12 @@ impl Stack {
     }
 
     /// Runs `f` with what a core has for itself, for a call that looks at nothing else.
+    #[inline]
     pub(crate) fn with_local<R>(&self, f: impl FnOnce(&mut Local) -> R) -> R {
         self.with_idle_core(|core| f(&mut core.local))
     }
 
+    #[inline]
     pub(crate) fn with_idle_core<R>(&self, f: impl FnOnce(&mut Core) -> R) -> R {
         self.idle_cores.borrow(|| self.core(), f)
     }

@@ -1,6 +1,7 @@
 //! The knobs: name, default, range and meaning in one table. Everything else derives from it.
 //!
-//! The names are Linux's, so are defaults and ranges. A stack has its own set; a snapshot is
+//! The names are Linux's, so are defaults and ranges; what Linux has no knob for is under
+//! `net.forebay`. A stack has its own set; a snapshot is
 //! immutable, the packet path reads it under its guard, and a write is in force when it returns.
 
 use core::fmt::Write as _;
@@ -120,6 +121,8 @@ knobs! {
         "pages of 4096 bytes that queues of all UDP sockets may hold: each gets more up to the first, those below udp_rmem_min up to the third; starts from what the packet pool has for sockets, and is never more";
     UdpRmemMin = "net.ipv4.udp_rmem_min", 4_096, 1 => INT,
         "bytes that a socket's queue may hold while all together hold more than udp_mem's first";
+    PrefetchRmem = "net.forebay.prefetch_rmem", 1, 0 => 1,
+        "fetch the line with a UDP socket's receive memory as soon as early demux has found it, both families";
 }
 
 knobs! {

@@ -177,10 +177,16 @@ pub(crate) fn send<F: Family>(
     packet.protocol = ip.protocol;
     let fits = packet.total_len() + F::HEADER_LEN <= route.mtu as usize || packet.gso.is_some();
     let ttl = ip.ttl.unwrap_or_else(|| F::default_ttl(cx.view, route.oif));
-    let id = cx.core.random.next_u32();
+    let dont_fragment = ip.dont_fragment && fits;
+    let id = match dont_fragment {
+        // It means nothing (RFC 6864 section 4.1), and if it is always the same, receivers can join
+        // the packets of a flow.
+        true => 0,
+        false => cx.core.random.next_u32(),
+    };
     let ip = IpParams {
         ttl: Some(ttl),
-        dont_fragment: ip.dont_fragment && fits,
+        dont_fragment,
         ..*ip
     };
     if !F::push_header(&mut packet, route.src, route.dst, &ip, id) {
@@ -195,6 +201,8 @@ pub(crate) fn send<F: Family>(
     cx.core.add(F::MIB.out_octets, packet.total_len() as u64);
     if F::is_multicast(route.dst) {
         cx.core.count(F::MIB.out_mcast_pkts);
+        cx.core
+            .add(F::MIB.out_mcast_octets, packet.total_len() as u64);
         if route.loops {
             loop_back(cx, &packet, route);
         }
@@ -207,6 +215,8 @@ pub(crate) fn send<F: Family>(
     if route.kind == RouteKind::Broadcast {
         // IPv6 has none.
         cx.core.count(Counter::IpExtOutBcastPkts);
+        cx.core
+            .add(Counter::IpExtOutBcastOctets, packet.total_len() as u64);
     }
     if fits {
         dispatch(cx, packet, route);
@@ -228,6 +238,7 @@ fn loop_back<F: Family>(cx: &mut Context<'_>, packet: &Packet, route: &OutputRou
         return;
     }
     if let Some(mut copy) = segment::copy_part(cx, packet, &[], 0, packet.total_len()) {
+        copy.gso = packet.gso;
         copy.from_host = true;
         copy.iif = route.oif;
         cx.core.queue_tx(LOOPBACK, copy);
@@ -292,7 +303,6 @@ fn in_segments(cx: &mut Context<'_>, interface: &Interface, adjacency: &Adjacenc
 }
 
 /// As a single packet, or one that the device segments.
-#[inline(always)]
 pub(crate) fn to_device(
     cx: &mut Context<'_>,
     interface: &Interface,
@@ -309,7 +319,6 @@ pub(crate) fn to_device(
 }
 
 /// False if there is no room.
-#[inline(never)]
 fn push_link_header(packet: &mut Packet, adjacency: &Adjacency) -> bool {
     let header = adjacency.bytes();
     let Some(bytes) = packet.push(header.len()) else {

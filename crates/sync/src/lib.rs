@@ -10,5 +10,6 @@ pub mod packet;
 pub mod prefetch;
 pub mod rcu;
 pub mod segments;
+pub mod short_lock;
 pub mod static_key;
 pub mod tsc;

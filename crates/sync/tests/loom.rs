@@ -1,5 +1,5 @@
-//! The interleavings and memory orders of RCU, segments and static keys, all of
-//! them up to a bound on preemptions, by loom:
+//! The interleavings and memory orders of RCU, segments, short locks and static
+//! keys, all of them up to a bound on preemptions, by loom:
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" cargo test -p forebay-sync --release --test loom
@@ -9,6 +9,7 @@
 use forebay_sync::doze::Doze;
 use forebay_sync::rcu::{Domain, Rcu};
 use forebay_sync::segments::Segments;
+use forebay_sync::short_lock::ShortLock;
 use forebay_sync::static_key::StaticKey;
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -177,6 +178,29 @@ fn writers_on_two_threads_grow_segments_once() {
         grow();
         thread.join().unwrap();
         assert_eq!((segments.len(), segments.get(1)), (2, Some(&1)));
+    });
+}
+
+#[test]
+fn a_short_lock_is_held_by_one_at_a_time() {
+    model(|| {
+        let lock = Arc::new(ShortLock::new(Watched::new(0)));
+        let add = {
+            let lock = Arc::clone(&lock);
+            move || {
+                let held = lock.lock();
+                // SAFETY: loom reports a second thread that is at it.
+                held.0.with_mut(|n| unsafe { *n += 1 });
+            }
+        };
+        let thread = thread::spawn(add.clone());
+        add();
+        // Trying takes it or does not, and never waits.
+        if let Some(held) = lock.try_lock() {
+            assert!((1..=2).contains(&held.get()));
+        }
+        thread.join().unwrap();
+        assert_eq!(lock.lock().get(), 2);
     });
 }
 

@@ -104,9 +104,9 @@ fn look_up<F: Family>(router: &mut Router<F>, name: &str) {
         dsts.fill_with(|| router.stranger());
         let mut found = 0;
         let mut work = || {
-            transit.lookup_many(&dsts, BATCH, |_, result| {
-                found += usize::from(result.is_ok());
-            });
+            for route in transit.lookup_many(&dsts, BATCH).iter() {
+                found += usize::from(transit.resolve(route).is_ok());
+            }
         };
         if batch < WARM_UP {
             work();

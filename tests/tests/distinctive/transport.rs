@@ -103,10 +103,10 @@ fn a_super_packet_needs_its_metadata() {
                 start: 20,
                 offset: TcpHeader::CHECKSUM_OFFSET,
             };
-            buffers.gso = Some(Gso {
-                size: NonZeroU16::new(1_448).expect("not 0"),
-                kind: GsoKind::Tcp { ecn: true },
-            });
+            buffers.gso = Some(Gso::new(
+                NonZeroU16::new(1_448).expect("not 0"),
+                GsoKind::Tcp { ecn: true },
+            ));
             let mut queue = PacketQueue::new();
             queue.push(buffers);
             rig.receive("tun0", &mut queue);

@@ -435,10 +435,7 @@ fn partial(start: usize, offset: u8) -> ChecksumState {
 
 fn gso(dice: &Dice, kind: GsoKind) -> Gso {
     let size = 1 + dice.len(1_460) as u16;
-    Gso {
-        size: size.try_into().expect("not 0"),
-        kind,
-    }
+    Gso::new(size.try_into().expect("not 0"), kind)
 }
 
 /// Bytes of the IP header without extension headers, as the packet claims.

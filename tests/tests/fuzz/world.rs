@@ -162,6 +162,9 @@ impl World {
                 ignore(stack.udp_set_rcvbuf(id, dice.pick(&[0, 5_000, 200_000, u32::MAX])));
                 ignore(stack.udp_set_ttl(id, dice.pick(&[None, Some(1), Some(64)])));
                 ignore(stack.udp_set_tos(id, dice.u8()));
+                ignore(stack.udp_set_gro(id, dice.coin()));
+                let size = dice.pick(&[0, 0, 1, 500, 1_400, u16::MAX]);
+                ignore(stack.udp_set_segment(id, size));
                 let device = dice.pick(&[None, None, Some(self.rig.ifindex("tun0"))]);
                 ignore(stack.udp_set_device(id, device));
             }

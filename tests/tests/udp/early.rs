@@ -1,8 +1,7 @@
 //! The early look: when it hits, and that nobody can tell.
 
 use forebay_stack::counters::Counter;
-use forebay_stack::drop::DropReason;
-use forebay_tests::{V4, V6, packets};
+use forebay_tests::packets;
 use proptest::prelude::*;
 
 use super::*;
@@ -33,107 +32,6 @@ fn the_first_packet_routes_and_the_next_ones_hit() {
         assert_eq!(drain(&rig, id).len(), 6);
         assert_eq!(drain(&rig, any).len(), 1);
     }
-}
-
-#[test]
-fn each_stack_obeys_its_own_knobs() {
-    let knobs = [
-        "net.ipv4.ip_early_demux",
-        "net.ipv4.udp_early_demux",
-        "net.ipv4.tcp_early_demux",
-    ];
-    for (own, peer) in pairs() {
-        for (values, looks) in [
-            ([1, 1, 1], true),
-            ([0, 1, 1], false),
-            ([1, 0, 1], false),
-            ([255, 2, 0], true),
-        ] {
-            let (mut rig, mut other) = (Rig::new(), Rig::new());
-            for (knob, value) in knobs.iter().zip(values) {
-                rig.set(knob, value);
-            }
-            for (rig, looks) in [(&mut rig, looks), (&mut other, true)] {
-                let id = connected(rig, own, 53, peer, 1000);
-                for _ in 0..2 {
-                    datagram(rig, peer, own, (1000, 53), b"x");
-                }
-                assert_eq!(hits(rig), if looks { (1, 1) } else { (0, 0) }, "{values:?}");
-                assert_eq!(drain(rig, id).len(), 2);
-            }
-        }
-    }
-}
-
-#[test]
-fn a_cached_route_is_void_when_routing_changes_or_another_interface_brings_the_packet() {
-    both(|mut rig| {
-        for (own, peer) in pairs() {
-            let id = connected(&rig, own, 53, peer, 1000);
-            let packet = packets::udp(peer, own, 1000, 53, b"x");
-            let delivered = |rig: &mut Rig, interface: &str| {
-                rig.inject(interface, &packet);
-                drain(rig, id).len()
-            };
-            let tun0 = rig.ifindex("tun0");
-            let len = if own.is_ipv4() { 24 } else { 64 };
-            for _ in 0..2 {
-                assert_eq!(delivered(&mut rig, "tun0"), 1);
-            }
-            rig.stack.remove_address(tun0, own, len).expect("its own");
-            assert_eq!(delivered(&mut rig, "tun0"), 0);
-            rig.stack.add_address(tun0, own, len).expect("it is gone");
-            assert_eq!(delivered(&mut rig, "tun0"), 1);
-            // The neighbour may not answer that he is nobody's.
-            let _ = (rig.output("tun0"), rig.output("tun1"));
-
-            assert_eq!(delivered(&mut rig, "tun1"), 1, "no filter");
-            rig.set("net.ipv4.conf.tun1.rp_filter", 1);
-            let filtered = own.is_ipv4();
-            assert_eq!(delivered(&mut rig, "tun0"), 1);
-            assert_eq!(delivered(&mut rig, "tun1"), usize::from(!filtered));
-            assert_eq!(delivered(&mut rig, "tun1"), usize::from(!filtered));
-            rig.set("net.ipv4.conf.tun1.rp_filter", 2);
-            for _ in 0..2 {
-                assert_eq!(delivered(&mut rig, "tun1"), 1);
-            }
-            rig.set("net.ipv4.conf.tun1.rp_filter", 1);
-            assert_eq!(delivered(&mut rig, "tun1"), usize::from(!filtered));
-            rig.set("net.ipv4.conf.tun1.rp_filter", 0);
-            rig.stack.set_interface_up(tun0, false).expect("it exists");
-            rig.stack.set_interface_up(tun0, true).expect("it exists");
-        }
-        assert_eq!(rig.dropped(DropReason::IpRpfilter), 3);
-    });
-}
-
-#[test]
-fn transit_is_forwarded_though_a_socket_has_its_addresses() {
-    both(|mut rig| {
-        for (own1, peer) in [
-            (IpAddr::from(V4::OWN1), IpAddr::from(V4::PEER)),
-            (V6::OWN1.into(), V6::PEER.into()),
-        ] {
-            let id = connected(&rig, own1, 53, peer, 1000);
-            let packet = packets::udp(peer, own1, 1000, 53, b"x");
-            rig.inject("tun0", &packet);
-            assert_eq!(drain(&rig, id).len(), 1);
-            // The address leaves this host; its prefix stays on the link.
-            let (tun1, len) = (rig.ifindex("tun1"), if own1.is_ipv4() { 24 } else { 64 });
-            let beside: IpAddr = if own1.is_ipv4() {
-                [10, 1, 0, 9].into()
-            } else {
-                "fd01::9".parse().unwrap()
-            };
-            rig.stack
-                .add_address(tun1, beside, len)
-                .expect("a new address");
-            rig.stack.remove_address(tun1, own1, len).expect("its own");
-            rig.inject("tun0", &packet);
-            assert!(drain(&rig, id).is_empty());
-            assert_eq!(rig.output("tun1").len(), 1, "{:?}", rig.drops());
-        }
-    });
 }
 
 /// Sockets and packets over a few addresses and ports, so that they meet.

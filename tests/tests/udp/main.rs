@@ -5,13 +5,15 @@
 
 mod checksums;
 mod early;
-mod errors;
+mod gro;
 mod groups;
+mod gso;
 mod lookup;
 mod memory;
 mod messages;
 mod moving;
 mod path_mtu;
+mod racing;
 mod receive;
 mod send;
 

@@ -114,6 +114,23 @@ fn a_path_is_learnt_from_routers_and_forgotten_in_time() {
 }
 
 #[test]
+fn a_connected_socket_can_be_asked_what_its_path_takes() {
+    everywhere(|mut rig, net| {
+        let id = rig.bind(net.own(PORT));
+        let mtu = |rig: &Rig| rig.stack.udp_mtu(rig.now(), id);
+        assert_eq!(mtu(&rig), Ok(None), "there is no path to ask for");
+        rig.connect(id, net.peer(PEER_PORT));
+        assert_eq!(mtu(&rig), Ok(Some(1_500)));
+        rig.inject("tun0", too_big(&net, 1_400, PORT));
+        assert_eq!(mtu(&rig), Ok(Some(1_400)));
+        rig.advance(Duration::from_secs(600));
+        assert_eq!(mtu(&rig), Ok(Some(1_500)));
+        rig.stack.udp_disconnect(id).expect("open");
+        assert_eq!(mtu(&rig), Ok(None));
+    });
+}
+
+#[test]
 fn sockets_that_do_not_listen_to_routers_learn_nothing() {
     everywhere(|mut rig, net| {
         let id = rig.bind_and_connect(net.own(PORT), net.peer(PEER_PORT));

@@ -21,6 +21,7 @@ use super::net::{Family, Prefixes};
 use super::packet::{Flow, Protocol};
 use crate::random::Random;
 
+mod apart;
 mod chunk;
 mod crowd;
 mod reader;
@@ -29,6 +30,7 @@ mod receive;
 pub(super) use chunk::BATCH;
 pub(super) use crowd::Crowd;
 pub(super) use reader::Call;
+pub(super) use receive::{PAYLOAD, Way};
 
 /// Packets of a chunk, all in buffers of their own.
 pub(super) const CHUNK: usize = 16_384;
@@ -100,6 +102,8 @@ pub(super) struct Bed {
     transit: Protocol,
     stack: Arc<Stack>,
     core: Core,
+    /// For who polls a queue of its own.
+    second_core: Core,
     now: Instant,
     near: u32,
     /// What leaves by the far interface.
@@ -143,6 +147,7 @@ impl Bed {
             family,
             transit: Protocol::default(),
             core: stack.core(),
+            second_core: stack.core(),
             now: Instant::from_nanos(1_000_000_000),
             near,
             far: queue.context("the far interface has gone")?,

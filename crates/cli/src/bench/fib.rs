@@ -166,7 +166,9 @@ fn measure<A: Address>(
         let start = clock.now();
         for dsts in batches {
             if in_bulk {
-                transit.lookup_many(dsts, BATCH, |_, route| found += usize::from(route.is_ok()));
+                for route in transit.lookup_many(dsts, BATCH).iter() {
+                    found += usize::from(transit.resolve(route).is_ok());
+                }
             } else {
                 for dst in dsts {
                     found += usize::from(view.lookup(&to(*dst)).is_ok());

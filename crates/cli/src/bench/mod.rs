@@ -28,7 +28,7 @@ pub(crate) use fib::{FibArgs, run as fib};
 pub(crate) use grow::{GrowArgs, run as grow};
 pub(crate) use open::{OpenArgs, run as open};
 pub(crate) use route::{RouteArgs, run as route, run_kernel as kernel_route};
-pub(crate) use udp::{UdpArgs, run as udp};
+pub(crate) use udp::{UdpArgs, run as udp, run_kernel as kernel_udp};
 
 /// What all benches have in common.
 #[derive(Debug, Clone, Args)]

@@ -173,6 +173,11 @@ pub(super) fn is_payload(payload: &[u8], sequence: u32) -> bool {
     payload.starts_with(&sequence.to_be_bytes())
 }
 
+/// The number of the packet with this payload.
+pub(super) fn sequence_of(payload: &[u8]) -> Option<u32> {
+    payload.first_chunk().copied().map(u32::from_be_bytes)
+}
+
 pub(super) fn ip_header_len(family: Family) -> usize {
     match family {
         Family::V4 => 20,

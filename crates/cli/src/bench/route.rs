@@ -118,7 +118,7 @@ pub(crate) fn run_kernel(args: &RouteArgs) -> anyhow::Result<ExitCode> {
     let common = &args.common;
     let mut sockets = common.values(&args.sockets, &[0, 1_000, 100_000], &[0, 100_000]);
     sockets.sort_unstable();
-    kernel::run(&Question {
+    kernel::run_route(&Question {
         common,
         plot: &args.plot,
         protocols: common.values(&args.protocol, &protocols, &protocols),

@@ -17,8 +17,8 @@ pub(crate) struct BenchArgs {
     #[command(subcommand)]
     bench: Bench,
 
-    /// Ask the kernel of this machine the same, and print its rows above Forebay's: `route` only,
-    /// by root.
+    /// Ask the kernel of this machine the same, and print its rows above Forebay's: `route` and
+    /// `udp` only, by root.
     #[arg(long, global = true)]
     kernel: bool,
 }
@@ -49,7 +49,8 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 fn measure(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     match &args.bench {
         Bench::Route(route) if args.kernel => bench::kernel_route(route),
-        _ if args.kernel => bail!("only `bench route` can ask the kernel"),
+        Bench::Udp(udp) if args.kernel => bench::kernel_udp(udp),
+        _ if args.kernel => bail!("only `bench route` and `bench udp` can ask the kernel"),
         Bench::Route(args) => bench::route(args),
         Bench::Demux(args) => bench::demux(args),
         Bench::Fib(args) => bench::fib(args),

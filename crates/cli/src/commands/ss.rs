@@ -101,6 +101,7 @@ fn text(args: &SsArgs, sockets: &[UdpSocket]) -> String {
                 ("Local Address".to_owned(), "Port".to_owned()),
                 ("Peer Address".to_owned(), "Port".to_owned()),
             ],
+            String::new(),
         ));
     }
     rows.extend(sockets.iter().map(|socket| {
@@ -109,24 +110,31 @@ fn text(args: &SsArgs, sockets: &[UdpSocket]) -> String {
             socket.rmem.to_string(),
             "0".to_owned(),
         ];
-        cells(with_state, left, [local(socket), peer(socket)])
+        let endpoints = [local(socket), peer(socket)];
+        cells(with_state, left, endpoints, extended(args, socket))
     }));
     let mut lines = align(&rows).into_iter();
     let mut text: String = lines.by_ref().take(rows.len() - sockets.len()).collect();
     for (line, socket) in lines.zip(sockets) {
         text += &line;
-        text += &details(args, socket);
+        text += &memory(args, socket);
     }
     text
 }
 
-fn cells(with_state: bool, left: [String; 3], endpoints: [(String, String); 2]) -> Vec<Cell> {
+fn cells(
+    with_state: bool,
+    left: [String; 3],
+    endpoints: [(String, String); 2],
+    extended: String,
+) -> Vec<Cell> {
     let left = left
         .into_iter()
         .skip(if with_state { 0 } else { 1 })
         .map(Cell::Left);
     let endpoints = endpoints.map(|(address, port)| Cell::Endpoint { address, port });
-    left.chain(endpoints).collect()
+    let extended = std::iter::once(Cell::Left(extended));
+    left.chain(endpoints).chain(extended).collect()
 }
 
 /// Pads the cells of each column to the widest.
@@ -219,26 +227,27 @@ fn unspecified(socket: &UdpSocket) -> IpAddr {
     }
 }
 
-/// What -e and -m add, in a line of its own.
-fn details(args: &SsArgs, socket: &UdpSocket) -> String {
+/// What -e adds to the line.
+fn extended(args: &SsArgs, socket: &UdpSocket) -> String {
     let mut words = Vec::new();
-    if args.memory {
-        words.push(format!(
-            "skmem:(r{},rb{},t0,tb0,f0,w0,o0,bl0,d{})",
-            socket.rmem, socket.rcvbuf, socket.drops
-        ));
-    }
     if args.extended && socket.local.is_ipv6() {
         words.push(format!("v6only:{}", u8::from(socket.v6only)));
     }
     if args.extended && socket.transparent {
         words.push("transparent".to_owned());
     }
-    if words.is_empty() {
-        String::new()
-    } else {
-        format!("\t {}\n", words.join(" "))
+    words.join(" ")
+}
+
+/// What -m adds, in a line of its own.
+fn memory(args: &SsArgs, socket: &UdpSocket) -> String {
+    if !args.memory {
+        return String::new();
     }
+    format!(
+        "\t skmem:(r{},rb{},t0,tb0,f0,w0,o0,bl0,d{})\n",
+        socket.rmem, socket.rcvbuf, socket.drops
+    )
 }
 
 /// ss(8) has no JSON; the words are its columns'.
@@ -365,13 +374,19 @@ Recv-Q Send-Q Local Address:Port Peer Address:Port
     }
 
     #[test]
-    fn options_add_a_line_of_details() {
+    fn memory_has_a_line_of_its_own_and_options_have_not() {
         let memory = printed("-4uamH");
         let line = "\t skmem:(r832,rb212992,t0,tb0,f0,w0,o0,bl0,d3)";
         assert_eq!(memory.lines().nth(3), Some(line));
-        let extended = printed("-uaeH");
-        assert!(extended.contains("[::]:*\n\t v6only:1\n"), "{extended}");
-        assert!(extended.ends_with("\n\t transparent\n"), "{extended}");
+        let expected = "\
+UNCONN 0 0     *:7     *:* v6only:0
+UNCONN 0 0 [::1]:99 [::]:* v6only:1
+";
+        assert_eq!(printed("-6uleH"), expected);
+        let transparent = printed("-4uaeH");
+        let last = transparent.lines().last().map(str::split_whitespace);
+        let words: Vec<_> = last.into_iter().flatten().skip(3).collect();
+        assert_eq!(words, ["0.0.0.0%tun0:*", "0.0.0.0:*", "transparent"]);
     }
 
     #[test]

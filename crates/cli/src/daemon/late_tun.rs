@@ -69,7 +69,8 @@ impl Device for LateTun {
         self.mtu
     }
 
-    /// What a [`TunDevice`] opened like this one will have.
+    /// What a [`TunDevice`] opened like this one will have at least: whether the kernel segments UDP
+    /// it will tell when there is one.
     fn offload(&self) -> Offload {
         Offload {
             checksum: self.offload,

@@ -347,10 +347,7 @@ mod tests {
             start: 20,
             offset: 16,
         };
-        let gso = NonZeroU16::new(1_000).map(|size| Gso {
-            size,
-            kind: GsoKind::Tcp { ecn: false },
-        });
+        let gso = NonZeroU16::new(1_000).map(|size| Gso::new(size, GsoKind::Tcp { ecn: false }));
         for share_buffers in [false, true] {
             let (mut left, mut right) = wire(WireConfig {
                 share_buffers,

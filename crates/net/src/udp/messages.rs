@@ -3,7 +3,7 @@
 
 use std::io::{self, IoSliceMut};
 
-use forebay_stack::udp::{Datagram, ErrorReport, Message, MtuDiscover, Received, RecvSlot};
+use forebay_stack::udp::{Datagram, ErrorReport, Message, Received, RecvSlot};
 
 use super::UdpSocket;
 use crate::error;
@@ -65,6 +65,19 @@ impl UdpSocket {
     pub fn try_peek_vectored(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<Received> {
         let peeked = self.try_receive(bufs, true)?;
         peeked.ok_or_else(|| io::ErrorKind::WouldBlock.into())
+    }
+
+    /// As [`peek_vectored`](Self::peek_vectored), from byte `offset` of the datagram on: what
+    /// `SO_PEEK_OFF` would go on from. Nothing is left at or behind the datagram's end.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`recv_from`](Self::recv_from).
+    pub fn peek_at(&self, offset: usize, bufs: &mut [IoSliceMut<'_>]) -> io::Result<Received> {
+        self.wait_for(|socket| {
+            let peeked = socket.inner().udp_peek_at(socket.id(), offset, bufs);
+            peeked.map_err(error::receive)
+        })
     }
 
     /// Receives as many datagrams as are there and as there are places: recvmmsg(2) with
@@ -153,18 +166,6 @@ impl UdpSocket {
         len.map_err(error::not_open)
     }
 
-    /// Keeps what the network says about datagrams: soft errors, too, and for a socket that is not
-    /// connected (`IP_RECVERR`). The next call returns the error, and
-    /// [`recv_error`](Self::recv_error) says more of it.
-    ///
-    /// # Errors
-    ///
-    /// None that a program can cause.
-    pub fn set_recv_err(&self, on: bool) -> io::Result<()> {
-        let set = self.inner().udp_set_recv_err(self.id(), on);
-        set.map_err(error::not_open)
-    }
-
     /// Takes the oldest error report (`MSG_ERRQUEUE`), of 16 at most; never waits.
     ///
     /// # Errors
@@ -173,26 +174,5 @@ impl UdpSocket {
     pub fn recv_error(&self) -> io::Result<Option<ErrorReport>> {
         let report = self.inner().udp_recv_error(self.id());
         report.map_err(error::not_open)
-    }
-
-    /// What is done about the MTU of paths (`IP_MTU_DISCOVER`, `IPV6_MTU_DISCOVER`);
-    /// [`MtuDiscover::Want`] unless `net.ipv4.ip_no_pmtu_disc` says otherwise.
-    ///
-    /// # Errors
-    ///
-    /// None that a program can cause.
-    pub fn set_mtu_discover(&self, how: MtuDiscover) -> io::Result<()> {
-        let set = self.inner().udp_set_mtu_discover(self.id(), how);
-        set.map_err(error::not_open)
-    }
-
-    /// Type of service or traffic class of datagrams sent (`IP_TOS`, `IPV6_TCLASS`).
-    ///
-    /// # Errors
-    ///
-    /// None that a program can cause.
-    pub fn set_tos(&self, tos: u8) -> io::Result<()> {
-        let set = self.inner().udp_set_tos(self.id(), tos);
-        set.map_err(error::not_open)
     }
 }

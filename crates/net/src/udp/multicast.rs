@@ -4,6 +4,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use forebay_stack::packet::IpVersion;
+use forebay_stack::socket::MulticastOptions;
 use forebay_stack::udp::{MulticastOption, SourceChange};
 
 use super::UdpSocket;
@@ -224,7 +225,7 @@ impl UdpSocket {
     ///
     /// None that a program can cause.
     pub fn multicast_ttl_v4(&self) -> io::Result<u32> {
-        self.ttl(IpVersion::V4)
+        Ok(self.multicast(IpVersion::V4)?.ttl.into())
     }
 
     /// Hop limit of datagrams to IPv6 groups, 0 to 255; 1 unless set (`IPV6_MULTICAST_HOPS`).
@@ -242,7 +243,7 @@ impl UdpSocket {
     ///
     /// None that a program can cause.
     pub fn multicast_hops_v6(&self) -> io::Result<u32> {
-        self.ttl(IpVersion::V6)
+        Ok(self.multicast(IpVersion::V6)?.ttl.into())
     }
 
     /// Whether members on this host, this socket included, get what is sent to IPv4 groups; they do
@@ -261,7 +262,7 @@ impl UdpSocket {
     ///
     /// None that a program can cause.
     pub fn multicast_loop_v4(&self) -> io::Result<bool> {
-        self.loops(IpVersion::V4)
+        Ok(self.multicast(IpVersion::V4)?.loops)
     }
 
     /// The same for IPv6 (`IPV6_MULTICAST_LOOP`).
@@ -279,7 +280,7 @@ impl UdpSocket {
     ///
     /// None that a program can cause.
     pub fn multicast_loop_v6(&self) -> io::Result<bool> {
-        self.loops(IpVersion::V6)
+        Ok(self.multicast(IpVersion::V6)?.loops)
     }
 
     /// Sends to IPv4 groups by the interface that has this address; unspecified leaves it to the
@@ -287,10 +288,32 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::NotFound`].
+    /// [`io::ErrorKind::AddrNotAvailable`].
     pub fn set_multicast_if_v4(&self, interface: &Ipv4Addr) -> io::Result<()> {
-        let index = self.index_of(interface)?.unwrap_or(0);
-        self.set(IpVersion::V4, MulticastOption::Interface(index))
+        let index = self
+            .index_of(interface)
+            .map_err(|error| io::Error::new(io::ErrorKind::AddrNotAvailable, error))?;
+        self.set(
+            IpVersion::V4,
+            MulticastOption::Interface(index.unwrap_or(0)),
+        )
+    }
+
+    /// The first address of the interface by which IPv4 groups are sent to; unspecified if that is
+    /// left to the routes.
+    ///
+    /// # Errors
+    ///
+    /// None that a program can cause.
+    pub fn multicast_if_v4(&self) -> io::Result<Ipv4Addr> {
+        let index = self.multicast(IpVersion::V4)?.interface;
+        let interface = self.inner().interface(index);
+        let mut addresses = interface.iter().flat_map(|interface| &interface.addresses);
+        let first = addresses.find_map(|own| match own.addr {
+            IpAddr::V4(addr) => Some(addr),
+            IpAddr::V6(_) => None,
+        });
+        Ok(first.unwrap_or(Ipv4Addr::UNSPECIFIED))
     }
 
     /// Sends to IPv6 groups by this interface; 0 leaves it to the routes (`IPV6_MULTICAST_IF`).
@@ -300,6 +323,15 @@ impl UdpSocket {
     /// [`io::ErrorKind::NotFound`].
     pub fn set_multicast_if_v6(&self, interface: u32) -> io::Result<()> {
         self.set(IpVersion::V6, MulticastOption::Interface(interface))
+    }
+
+    /// What was set by [`set_multicast_if_v6`](Self::set_multicast_if_v6).
+    ///
+    /// # Errors
+    ///
+    /// None that a program can cause.
+    pub fn multicast_if_v6(&self) -> io::Result<u32> {
+        Ok(self.multicast(IpVersion::V6)?.interface)
     }
 
     /// Whether datagrams are received to IPv4 groups that this socket has not joined and another on
@@ -312,6 +344,15 @@ impl UdpSocket {
         self.set(IpVersion::V4, MulticastOption::All(on))
     }
 
+    /// What was set by [`set_multicast_all_v4`](Self::set_multicast_all_v4).
+    ///
+    /// # Errors
+    ///
+    /// None that a program can cause.
+    pub fn multicast_all_v4(&self) -> io::Result<bool> {
+        Ok(self.multicast(IpVersion::V4)?.all)
+    }
+
     /// The same for IPv6 (`IPV6_MULTICAST_ALL`).
     ///
     /// # Errors
@@ -321,20 +362,24 @@ impl UdpSocket {
         self.set(IpVersion::V6, MulticastOption::All(on))
     }
 
+    /// What was set by [`set_multicast_all_v6`](Self::set_multicast_all_v6).
+    ///
+    /// # Errors
+    ///
+    /// None that a program can cause.
+    pub fn multicast_all_v6(&self) -> io::Result<bool> {
+        Ok(self.multicast(IpVersion::V6)?.all)
+    }
+
     fn set(&self, version: IpVersion, option: MulticastOption) -> io::Result<()> {
         self.inner()
             .udp_set_multicast(self.shared.id, version, option)
             .map_err(error::membership)
     }
 
-    fn ttl(&self, version: IpVersion) -> io::Result<u32> {
+    fn multicast(&self, version: IpVersion) -> io::Result<MulticastOptions> {
         let options = self.inner().udp_multicast(self.shared.id, version);
-        Ok(options.map_err(error::not_open)?.ttl.into())
-    }
-
-    fn loops(&self, version: IpVersion) -> io::Result<bool> {
-        let options = self.inner().udp_multicast(self.shared.id, version);
-        Ok(options.map_err(error::not_open)?.loops)
+        options.map_err(error::not_open)
     }
 }
 

@@ -16,7 +16,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use forebay_sync::cache_line::CacheLine;
 
-use super::row::{self, Class, Listener, Occupant, Row};
+use super::row::{self, Best, Class, Listener, Occupant, Row};
 use crate::siphash::Key;
 use crate::socket::{Flag, Options, SocketId, lock};
 
@@ -42,7 +42,6 @@ pub(crate) struct InUse;
 
 /// Every bound socket of one protocol.
 pub(crate) struct Bound {
-    key: Key,
     rows: Box<[CacheLine<Mutex<Rows>>]>,
     /// Everybody on a port, whatever the address. Held for the whole of a bind, so that two binds
     /// to one port take turns; taken before a row's lock.
@@ -75,7 +74,6 @@ impl Bound {
     pub(crate) fn new(key: Key) -> Self {
         let rows = || CacheLine(Mutex::new(HashMap::with_hasher(key)));
         Self {
-            key,
             rows: (0..SHARDS).map(|_| rows()).collect(),
             ports: (0..SHARDS).map(|_| CacheLine::default()).collect(),
             any: Mutex::default(),
@@ -92,7 +90,7 @@ impl Bound {
         port: u16,
         mut score: impl FnMut(&Listener) -> Option<u32>,
         mut choose: impl FnMut(&mut dyn Iterator<Item = &Listener>, usize) -> usize,
-    ) -> Option<SocketId> {
+    ) -> Option<Best> {
         let places = [
             Place { addr, port },
             Place {
@@ -100,18 +98,16 @@ impl Bound {
                 port,
             },
         ];
-        places
-            .iter()
-            .find_map(|place| {
-                let rows = self.rows(place);
-                row::best(rows.get(place)?.listeners(), &mut score, &mut choose)
-            })
-            .or_else(|| {
-                if self.any_len.load(Ordering::Acquire) == 0 {
-                    return None;
-                }
-                row::best(&lock(&self.any), &mut score, &mut choose)
-            })
+        let rows = self.rows(port);
+        let mut best_of = |place| row::best(rows.get(place)?.listeners(), &mut score, &mut choose);
+        let found = places.iter().find_map(&mut best_of);
+        drop(rows);
+        found.or_else(|| {
+            if self.any_len.load(Ordering::Acquire) == 0 {
+                return None;
+            }
+            row::best(&lock(&self.any), &mut score, &mut choose)
+        })
     }
 
     /// Calls `f` with each socket that takes datagrams to `addr` and `port`: those bound to the
@@ -124,7 +120,7 @@ impl Bound {
                 port,
             },
         ] {
-            if let Some(row) = self.rows(&place).get(&place) {
+            if let Some(row) = self.rows(place.port).get(&place) {
                 row.listeners().iter().rev().for_each(&mut f);
             }
         }
@@ -208,7 +204,7 @@ impl Bound {
         };
         for place in binding.places() {
             row::remove(&mut port, PortUse::of(&place, binding.class));
-            let mut rows = self.rows(&place);
+            let mut rows = self.rows(place.port);
             if rows
                 .get_mut(&place)
                 .is_some_and(|row| row.remove(&occupant))
@@ -225,7 +221,7 @@ impl Bound {
         };
         for place in binding.places() {
             row::add(port, PortUse::of(&place, binding.class));
-            self.rows(&place)
+            self.rows(place.port)
                 .entry(place)
                 .and_modify(|row| row.add(occupant))
                 .or_insert(Row::One(occupant));
@@ -246,18 +242,16 @@ impl Bound {
                 ..place
             };
             [place, everywhere].iter().any(|place| {
-                self.rows(place)
+                self.rows(place.port)
                     .get(place)
                     .is_some_and(|row| row.conflicts(class))
             })
         })
     }
 
-    fn rows(&self, place: &Place) -> MutexGuard<'_, Rows> {
-        use core::hash::BuildHasher as _;
-        // Other bits than those that choose the place in the shard's own table.
-        let shard = (self.key.hash_one(place) >> 32) as usize % SHARDS;
-        lock(&self.rows[shard])
+    /// The rows of a port, and others.
+    fn rows(&self, port: u16) -> MutexGuard<'_, Rows> {
+        lock(&self.rows[usize::from(port) % SHARDS])
     }
 
     fn port(&self, port: u16) -> MutexGuard<'_, PortUses> {
@@ -316,13 +310,16 @@ impl PortUse {
 
 impl Hash for Place {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let (addr, family) = match self.addr {
-            IpAddr::V4(addr) => (u128::from(addr.to_bits()), 4),
-            IpAddr::V6(addr) => (addr.to_bits(), 6),
-        };
-        state.write_u64(addr as u64);
-        state.write_u64((addr >> 64) as u64);
-        state.write_u64(u64::from(self.port) << 8 | family);
+        let port = u64::from(self.port);
+        match self.addr {
+            IpAddr::V4(addr) => state.write_u64(u64::from(addr.to_bits()) | port << 32),
+            IpAddr::V6(addr) => {
+                let addr = addr.to_bits();
+                state.write_u64(addr as u64);
+                state.write_u64((addr >> 64) as u64);
+                state.write_u64(port);
+            }
+        }
     }
 }
 

@@ -27,38 +27,30 @@ pub(crate) fn demux(cx: &mut Context<'_>, lanes: &Lanes, batch: &mut [Packet]) {
     if lanes.is_empty() || !(asked.udp || asked.tcp) {
         return;
     }
-    let mut places = [0; MAX_BATCH];
-    let mut hashes = [0; MAX_BATCH];
+    let mut looks = [Look::default(); MAX_BATCH];
+    let mut len = 0;
     // A flow sends in runs: of each run, one packet is looked up. Who is published meanwhile may
     // come too late for the batch.
-    let mut repeats = 0_u64;
     let mut last = None;
-    let mut looks = 0;
     for lane in lanes.iter() {
         let Some(packet) = batch.get(lane).filter(|packet| asked.includes(packet)) else {
             continue;
         };
-        let flow = flow_of(packet);
-        let hash = match last {
-            Some((same, hash)) if same == flow => {
-                repeats |= 1 << (looks % MAX_BATCH);
-                hash
-            }
-            _ => {
-                let hash = flow.hash(cx.stack.demux.key);
-                cx.stack.demux.established.prefetch(hash);
-                hash
-            }
-        };
-        last = Some((flow, hash));
-        (places[looks % MAX_BATCH], hashes[looks % MAX_BATCH]) = (lane, hash);
-        looks += 1;
-    }
-    let is_repeat = |nth: usize| repeats >> nth & 1 != 0;
-    for (nth, hash) in hashes[..looks].iter().enumerate() {
-        if !is_repeat(nth) {
-            cx.stack.demux.prefetch_keys(*hash);
+        let look = &mut looks[len % MAX_BATCH];
+        look.lane = lane;
+        look.is_repeat = last.as_ref().is_some_and(|last| is_of(last, packet));
+        if !look.is_repeat {
+            let flow = flow_of(packet);
+            look.hash = flow.hash(cx.stack.demux.key);
+            cx.stack.demux.established.prefetch(look.hash);
+            last = Some(flow);
         }
+        len += 1;
+    }
+    let looks = looks.get_mut(..len).unwrap_or_default();
+    for look in looks.iter_mut().filter(|look| !look.is_repeat) {
+        let demux = &cx.stack.demux;
+        look.candidate = demux.candidate(look.hash, asked.prefetch_rmem);
     }
     // All came in by one interface.
     let iif = batch.first().map_or(0, |packet| packet.iif);
@@ -66,24 +58,47 @@ pub(crate) fn demux(cx: &mut Context<'_>, lanes: &Lanes, batch: &mut [Packet]) {
         v4: input_route::<V4>(cx, iif),
         v6: input_route::<V6>(cx, iif),
     };
+    let (mut hits, mut stale) = (0, 0);
     let mut found = None;
-    for (nth, (lane, hash)) in places.iter().zip(&hashes[..looks]).enumerate() {
-        let Some(packet) = batch.get_mut(*lane) else {
+    for look in &*looks {
+        let Some(packet) = batch.get_mut(look.lane) else {
             continue;
         };
-        if !is_repeat(nth) {
-            found = look(cx, &routes, packet, *hash);
+        if !look.is_repeat {
+            found = match packet.version {
+                IpVersion::V4 => find::<V4>(cx, routes.v4, packet, look),
+                IpVersion::V6 => find::<V6>(cx, routes.v6, packet, look),
+            };
         }
-        if let Some(found) = &found {
-            note(cx, packet, found);
+        let Some(found) = &found else { continue };
+        packet.socket = Some(found.id);
+        if found.is_routed {
+            packet.verdict = Verdict::Deliver;
+            hits += 1;
+        } else {
+            stale += 1;
         }
     }
+    cx.core.add(Counter::ForebayEarlyDemuxHits, hits);
+    cx.core.add(Counter::ForebayEarlyDemuxStale, stale);
 }
 
-/// Which packets are looked up.
+/// A packet that is looked up.
+#[derive(Debug, Clone, Copy, Default)]
+struct Look {
+    lane: usize,
+    /// Of its flow, unless it is the same as that of the packet before.
+    hash: u64,
+    is_repeat: bool,
+    /// What the table has for it, at first sight.
+    candidate: Option<u32>,
+}
+
+/// Which packets are looked up, and what is done on a hit.
 struct Asked {
     udp: bool,
     tcp: bool,
+    prefetch_rmem: bool,
 }
 
 impl Asked {
@@ -98,6 +113,7 @@ impl Asked {
         Self {
             udp: is_asked(Knob::UdpEarlyDemux, protocol::UDP),
             tcp: is_asked(Knob::TcpEarlyDemux, protocol::TCP),
+            prefetch_rmem: sysctls.is_on(Knob::PrefetchRmem),
         }
     }
 
@@ -127,30 +143,31 @@ struct Found {
 }
 
 /// Looks for the packet's socket, and with it for its route.
-fn look(cx: &Context<'_>, routes: &InputRoutes, packet: &Packet, hash: u64) -> Option<Found> {
+#[inline]
+fn find<F: Family>(
+    cx: &Context<'_>,
+    route: Option<u64>,
+    packet: &Packet,
+    look: &Look,
+) -> Option<Found> {
     let demux = &cx.stack.demux;
-    let hit = demux.find_connected(&flow_of(packet), hash, packet.iif)?;
-    if let Some(slot) = demux.sockets.slot(hit.id.slot) {
-        slot.queue.prefetch();
-    }
+    let candidate = look
+        .candidate
+        .and_then(|word| demux.check_candidate::<F>(word, packet));
+    let hit = candidate
+        .or_else(|| demux.find_connected(&Flow::of_packet::<F>(packet), look.hash, packet.iif))?;
     let known = hit.keys.input_route.load(Ordering::Relaxed);
-    let route = match packet.version {
-        IpVersion::V4 => routes.v4,
-        IpVersion::V6 => routes.v6,
-    };
     Some(Found {
         id: hit.id,
         is_routed: route == Some(known),
     })
 }
 
-fn note(cx: &Context<'_>, packet: &mut Packet, found: &Found) {
-    packet.socket = Some(found.id);
-    if found.is_routed {
-        packet.verdict = Verdict::Deliver;
-        cx.core.count(Counter::ForebayEarlyDemuxHits);
-    } else {
-        cx.core.count(Counter::ForebayEarlyDemuxStale);
+#[inline]
+fn is_of(flow: &Flow, packet: &Packet) -> bool {
+    match packet.version {
+        IpVersion::V4 => flow.is_of_packet::<V4>(packet),
+        IpVersion::V6 => flow.is_of_packet::<V6>(packet),
     }
 }
 
@@ -162,22 +179,17 @@ fn flow_of(packet: &Packet) -> Flow {
 }
 
 /// Remembers on the socket that a packet of the flow was delivered by the routes of this batch.
-pub(crate) fn remember_route<F: Family>(
-    cx: &Context<'_>,
-    taker: &Taker<'_>,
-    flow: &Flow,
-    iif: u32,
-) {
+pub(crate) fn remember_route<F: Family>(cx: &Context<'_>, taker: &Taker<'_>, packet: &Packet) {
     if taker.status.mode != Mode::Connected {
         return;
     }
-    let Some(stamp) = input_route::<F>(cx, iif) else {
+    let Some(stamp) = input_route::<F>(cx, packet.iif) else {
         return;
     };
     // Under our guard the words of a set do not change, so the stamp goes to the right flow; should
     // the socket be leaving it, nobody reads the stamp any more.
     let keys = taker.slot.key_set(taker.status.keys);
-    if keys.is(flow, iif) && keys.input_route.load(Ordering::Relaxed) != stamp {
+    if keys.is_of_packet::<F>(packet) && keys.input_route.load(Ordering::Relaxed) != stamp {
         keys.input_route.store(stamp, Ordering::Relaxed);
     }
 }

@@ -85,11 +85,14 @@ impl Established {
         }
     }
 
-    /// The word that [`Self::find`] will most likely be asked about first.
+    /// The last word of the line that [`Self::find`] will look at first, and whether it looks at no
+    /// other line: then it is the last word that it will ask about.
     #[inline]
-    pub(crate) fn first(&self, hash: u64) -> Option<u32> {
+    pub(crate) fn candidate(&self, hash: u64) -> Option<(u32, bool)> {
         let line = self.lines.get(bucket_of(hash, self.buckets()))?;
-        line.candidates(tag(hash)).next()
+        let is_last = line.overflow.load(Ordering::Acquire) == 0;
+        let word = line.candidates(tag(hash)).last()?;
+        Some((word, is_last))
     }
 
     /// Calls `matches` with the word of each entry that may belong to `hash`, until it returns

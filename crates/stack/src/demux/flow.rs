@@ -31,6 +31,15 @@ impl Flow {
         }
     }
 
+    /// Whether the packet is of this flow, without making a flow of it.
+    #[inline]
+    pub(crate) fn is_of_packet<F: Family>(&self, packet: &Packet) -> bool {
+        self.kind == kind(packet.protocol, F::VERSION)
+            && self.ports == join_ports(packet.dst_port, packet.src_port)
+            && self.remote == split(F::src(packet).to_u128())
+            && self.local == split(F::dst(packet).to_u128())
+    }
+
     /// The flow between two ends of one family.
     pub(crate) fn new(protocol: u8, local: (IpAddr, u16), remote: (IpAddr, u16)) -> Self {
         let version = version_of(local.0);
@@ -108,6 +117,12 @@ impl KeySet {
     #[inline]
     pub(crate) fn is(&self, flow: &Flow, iif: u32) -> bool {
         self.flow() == *flow && self.takes_from(iif)
+    }
+
+    /// The same for a packet's flow.
+    #[inline]
+    pub(crate) fn is_of_packet<F: Family>(&self, packet: &Packet) -> bool {
+        self.flow().is_of_packet::<F>(packet) && self.takes_from(packet.iif)
     }
 
     /// Whether a socket that is bound so, and takes datagrams from anybody, takes the flow's.

@@ -26,6 +26,7 @@ pub(crate) mod flow;
 pub(crate) mod row;
 
 use core::net::IpAddr;
+use core::num::NonZeroU32;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::MutexGuard;
 
@@ -37,8 +38,8 @@ use forebay_sync::static_key::StaticKey;
 use self::bound::{Binding, Bound, InUse};
 use self::established::Established;
 use self::flow::{Flow, KeySet};
-use self::row::{Class, Listener};
-use crate::family::{V4, V6};
+use self::row::{Best, Class, Listener};
+use crate::family::{Family, V4, V6};
 use crate::packet::{IpVersion, Packet};
 use crate::siphash::Key;
 use crate::socket::{Control, Flag, Mode, Slot, SocketError, SocketId, Sockets, Status};
@@ -56,8 +57,12 @@ pub struct Demux {
     moves: CacheLine<AtomicU64>,
     memory: SocketMemory,
     early_keys: EarlyKeys,
+    /// On while a connected socket is bound to an interface.
+    device_key: StaticKey,
     /// On while a socket has a program for its group.
     group_programs: StaticKey,
+    /// On while a socket takes joined datagrams.
+    gro: StaticKey,
     /// How many ephemeral ports were looked for.
     ephemeral: AtomicU64,
 }
@@ -91,7 +96,9 @@ impl Demux {
             moves: CacheLine::default(),
             memory: SocketMemory::new(socket_memory),
             early_keys: EarlyKeys::default(),
+            device_key: StaticKey::new(),
             group_programs: StaticKey::new(),
+            gro: StaticKey::new(),
             ephemeral: AtomicU64::new(0),
         }
     }
@@ -107,6 +114,11 @@ impl Demux {
     /// On while a socket has a program for its group.
     pub(crate) fn group_programs(&self) -> &StaticKey {
         &self.group_programs
+    }
+
+    /// On while a socket takes joined datagrams (`UDP_GRO`).
+    pub(crate) fn gro_key(&self) -> &StaticKey {
+        &self.gro
     }
 
     pub(crate) fn sockets(&self) -> &Sockets {
@@ -145,20 +157,20 @@ impl Demux {
         local: (IpAddr, u16),
         iif: u32,
         mut ask: impl FnMut(&Slot, usize) -> Option<usize>,
-    ) -> Option<SocketId> {
-        let hash = flow.hash(self.key);
+    ) -> Option<Best> {
         let mut choose = |members: &mut dyn Iterator<Item = &Listener>, count| {
             let by_program = self
                 .group_program(members)
                 .and_then(|slot| ask(slot, count));
             by_program
                 .filter(|nth| *nth < count)
-                .unwrap_or_else(|| scale(hash, count))
+                .unwrap_or_else(|| scale(flow.hash(self.key), count))
         };
         let mut moves = self.moves.load(Ordering::Acquire);
         loop {
-            if let Some(hit) = self.find_connected(flow, hash, iif) {
-                return Some(hit.id);
+            if let Some(id) = self.connected(flow, iif) {
+                let is_member = false;
+                return Some(Best { id, is_member });
             }
             let score = |listener: &Listener| self.score(listener, local.0, flow, iif);
             let found = self.bound.find(local.0, local.1, score, &mut choose);
@@ -168,6 +180,31 @@ impl Demux {
             }
             moves = now;
         }
+    }
+
+    /// Whether a connected socket takes the flow's packets.
+    #[inline]
+    pub(crate) fn is_connected(&self, flow: &Flow, iif: u32) -> bool {
+        let mut moves = self.moves.load(Ordering::Acquire);
+        loop {
+            let found = self.connected(flow, iif);
+            let now = self.moves.load(Ordering::Acquire);
+            if found.is_some() || now == moves {
+                return found.is_some();
+            }
+            moves = now;
+        }
+    }
+
+    /// The socket that is connected so. The table is asked only if somebody is in it: a socket that
+    /// moves there turns the key before it counts the move.
+    #[inline]
+    fn connected(&self, flow: &Flow, iif: u32) -> Option<SocketId> {
+        if !self.early_key(flow.protocol()).is_enabled() {
+            return None;
+        }
+        let hit = self.find_connected(flow, flow.hash(self.key), iif)?;
+        Some(hit.id)
     }
 
     /// The first member that has a program for its group.
@@ -185,8 +222,7 @@ impl Demux {
         let mut moves = self.moves.load(Ordering::Acquire);
         loop {
             takers.clear();
-            let hit = self.find_connected(flow, flow.hash(self.key), iif);
-            takers.extend(hit.map(|hit| hit.id));
+            takers.extend(self.connected(flow, iif));
             self.bound.for_each(local.0, local.1, |listener| {
                 if self.score(listener, local.0, flow, iif).is_some() {
                     takers.push(listener.id);
@@ -207,23 +243,11 @@ impl Demux {
     /// The socket that is connected so.
     #[inline]
     fn find_connected(&self, flow: &Flow, hash: u64, iif: u32) -> Option<Hit<'_>> {
-        // One bound to the interface goes before one that is not.
+        // One bound to the interface goes before one that is not; of equals, the last one counts.
         let mut second = None;
         let first = self.established.find(hash, |word| {
-            let (index, which) = unpack_word(word);
-            let keys = self.sockets.slot(index)?.key_set(which);
-            if !keys.is(flow, iif) {
-                return None;
-            }
-            let generation = core::num::NonZeroU32::new(keys.connected())?;
-            let hit = Hit {
-                id: SocketId {
-                    slot: index,
-                    generation,
-                },
-                keys,
-            };
-            if keys.device() != 0 {
+            let hit = self.hit(word, |keys| keys.is(flow, iif))?;
+            if hit.keys.device() != 0 {
                 return Some(hit);
             }
             second = Some(hit);
@@ -232,14 +256,44 @@ impl Demux {
         first.or(second)
     }
 
-    /// Fetches the keys that [`find_connected`](Self::find_connected) will most likely compare.
+    /// The socket that a word of the table leads to, if it is connected as `is_right` says.
     #[inline]
-    fn prefetch_keys(&self, hash: u64) {
-        if let Some((index, which)) = self.established.first(hash).map(unpack_word)
-            && let Some(slot) = self.sockets.slot(index)
-        {
-            prefetch_read(slot.key_set(which));
+    fn hit(&self, word: u32, is_right: impl FnOnce(&KeySet) -> bool) -> Option<Hit<'_>> {
+        let (index, which) = unpack_word(word);
+        let keys = self.sockets.slot(index)?.key_set(which);
+        if !is_right(keys) {
+            return None;
         }
+        let id = SocketId {
+            slot: index,
+            generation: NonZeroU32::new(keys.connected())?,
+        };
+        Some(Hit { id, keys })
+    }
+
+    /// The word that [`find_connected`](Self::find_connected) will ask about last, if one look tells.
+    /// The keys that it will compare are fetched, and, if `prefetch_rmem` says so, the line with the
+    /// socket's receive memory: whoever reads has written to it, and filter and checksum come before
+    /// it is needed.
+    #[inline]
+    fn candidate(&self, hash: u64, prefetch_rmem: bool) -> Option<u32> {
+        let (word, is_last) = self.established.candidate(hash)?;
+        let (index, which) = unpack_word(word);
+        let slot = self.sockets.slot(index)?;
+        prefetch_read(slot.key_set(which));
+        if prefetch_rmem {
+            slot.queue.prefetch();
+        }
+        is_last.then_some(word)
+    }
+
+    /// The [candidate](Self::candidate), if it is the packet's, and no other can go before it.
+    #[inline]
+    fn check_candidate<F: Family>(&self, word: u32, packet: &Packet) -> Option<Hit<'_>> {
+        if self.device_key.is_enabled() {
+            return None;
+        }
+        self.hit(word, |keys| keys.is_of_packet::<F>(packet))
     }
 
     /// How well a socket fits, as Linux's `compute_score`: one bound to the interface goes before
@@ -421,6 +475,9 @@ impl Demux {
             let word = pack_word(id.slot, keys);
             self.established
                 .insert(hash, word, |word| self.hash_of(word));
+            if to.binding.class.device != 0 {
+                self.device_key.inc();
+            }
             self.early_key(slot.key_set(keys).flow().protocol()).inc();
         }
         self.bound.add(&to.binding, id, to.peer.is_some());
@@ -436,6 +493,9 @@ impl Demux {
                 .remove(hash, word, |word| self.hash_of(word))
             {
                 self.early_key(slot.key_set(keys).flow().protocol()).dec();
+                if from.binding.class.device != 0 {
+                    self.device_key.dec();
+                }
             }
         }
         self.bound.remove(&from.binding, id, from.peer.is_some());

@@ -122,13 +122,21 @@ impl Row {
     }
 }
 
+/// What a row has for a datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Best {
+    pub(crate) id: SocketId,
+    /// Chosen from a group: another datagram may go to another member.
+    pub(crate) is_member: bool,
+}
+
 /// The listener with the highest score: of equals, the last one bound; of a group, the member that
 /// `choose` picks, by its place, or the next that has a score.
 pub(super) fn best(
     listeners: &[Listener],
     mut score: impl FnMut(&Listener) -> Option<u32>,
     choose: impl FnOnce(&mut dyn Iterator<Item = &Listener>, usize) -> usize,
-) -> Option<SocketId> {
+) -> Option<Best> {
     let mut best: Option<(u32, &Listener)> = None;
     for listener in listeners.iter().rev() {
         // Members of a group score alike, and a group may be large.
@@ -149,14 +157,20 @@ pub(super) fn best(
     };
     let count = members().count();
     if count < 2 {
-        return Some(found.id);
+        return Some(Best {
+            id: found.id,
+            is_member: false,
+        });
     }
     let chosen = choose(&mut members(), count);
     let from_chosen = members().cycle().skip(chosen).take(count);
     let member = from_chosen
         .into_iter()
         .find(|member| score(member).is_some());
-    member.map(|member| member.id)
+    member.map(|member| Best {
+        id: member.id,
+        is_member: true,
+    })
 }
 
 impl Group {

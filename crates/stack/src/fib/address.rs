@@ -38,10 +38,21 @@ pub trait Address: Copy + Ord + Hash + Debug + Display + FromStr + Send + Sync +
     /// the end, and this says so to the compiler without a branch.
     fn octet(self, index: usize) -> u8;
 
+    /// The first octet.
+    fn first_octet(self) -> u8;
+
+    /// Whether the first `len` bits are those of `other`.
+    fn agrees(self, other: Self, len: u32) -> bool;
+
+    /// Whether some address that begins with this octet is no single host's that others know by it:
+    /// unspecified, loopback, a group, of one link only.
+    fn is_special_octet(first: u8) -> bool;
+
     /// The bits that are set in both.
     fn and(self, mask: Self) -> Self;
 
-    /// A fold into 64 bits, for hashing where nobody can gain from collisions.
+    /// A fold into 64 bits, the same on one machine only: for hashing where nobody can gain from
+    /// collisions.
     fn fold(self) -> u64;
 
     /// Whether a neighbour may have this address: not unspecified, multicast, broadcast or
@@ -86,13 +97,28 @@ impl Address for Ipv4Addr {
     }
 
     #[inline]
+    fn first_octet(self) -> u8 {
+        self.octet(0)
+    }
+
+    #[inline]
+    fn agrees(self, other: Self, len: u32) -> bool {
+        let difference = u64::from(self.to_bits() ^ other.to_bits());
+        difference.wrapping_shr(Self::BITS.wrapping_sub(len)) == 0
+    }
+
+    fn is_special_octet(first: u8) -> bool {
+        matches!(first, 0 | 127 | 224..)
+    }
+
+    #[inline]
     fn and(self, mask: Self) -> Self {
         Ipv4Addr::from(u32::from(self) & u32::from(mask))
     }
 
     #[inline]
     fn fold(self) -> u64 {
-        u64::from(u32::from(self))
+        u32::from_ne_bytes(self.octets()).into()
     }
 
     fn is_possible_gateway(self) -> bool {
@@ -129,14 +155,32 @@ impl Address for Ipv6Addr {
     }
 
     #[inline]
+    fn first_octet(self) -> u8 {
+        // Of the number: the octet by itself would have the compiler take the address apart, and put
+        // it together again wherever it is needed as a whole.
+        (self.to_bits() >> 120) as u8
+    }
+
+    #[inline]
+    fn agrees(self, other: Self, len: u32) -> bool {
+        let difference = self.to_bits() ^ other.to_bits();
+        difference.wrapping_shr(Self::BITS.wrapping_sub(len)) == 0
+    }
+
+    fn is_special_octet(first: u8) -> bool {
+        // IPv4-mapped addresses begin with 0, too.
+        matches!(first, 0 | 0xfe..)
+    }
+
+    #[inline]
     fn and(self, mask: Self) -> Self {
         Ipv6Addr::from(u128::from(self) & u128::from(mask))
     }
 
     #[inline]
     fn fold(self) -> u64 {
-        let bits = u128::from(self);
-        (bits >> 64) as u64 ^ (bits as u64).rotate_left(29)
+        let bits = u128::from_ne_bytes(self.octets());
+        bits as u64 ^ ((bits >> 64) as u64).rotate_left(29)
     }
 
     fn is_possible_gateway(self) -> bool {

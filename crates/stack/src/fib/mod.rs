@@ -45,13 +45,16 @@ mod view;
 pub use address::Address;
 pub use explain::Explanation;
 pub use names::UnknownName;
+pub(crate) use next_hop::FoundNextHops;
 pub use next_hop::{Adjacency, NextHop, NextHopIndex};
 pub use prefix::{Prefix, PrefixError};
 pub use rib::RouteError;
 pub use route::{Protocol, Route, RouteKind, RouteMatch, Scope, TableId};
 pub use rules::{Rule, RuleAction, RuleError, RuleMatch};
+pub(crate) use view::Strangers;
 pub use view::{
-    BATCH, LOOPBACK_IFINDEX, LookupError, Query, Resolved, ReversePath, RpFilter, Transit, View,
+    BATCH, Found, LOOPBACK_IFINDEX, LookupError, Query, Resolved, ReversePath, RpFilter, Transit,
+    View,
 };
 
 use next_hop::NextHops;

@@ -8,8 +8,8 @@
 //! A writer publishes a next hop *before* it stores the index into a lookup table (release). So a
 //! reader must load the table of next hops *after* it found the index (acquire): a table loaded
 //! earlier may lack it. [`NextHopReader`] is therefore made to keep no table: every
-//! [`get`](NextHopReader::get) loads the current one, [`get_many`](NextHopReader::get_many) loads
-//! it once for indexes already found, and an index comes from nowhere but a lookup.
+//! [`get`](NextHopReader::get) loads the current one, [`found`](NextHopReader::found) hands out
+//! the one for indexes already found, and an index comes from nowhere but a lookup.
 //!
 //! A freed index is given to another next hop only after a grace period, so that within one guard
 //! an index always means what it meant when it was found.
@@ -82,10 +82,23 @@ impl Adjacency {
 /// Names a next hop for as long as the guard lives under which a lookup returned it.
 ///
 /// To keep one longer (a socket's cached route), keep the generation beside it.
+///
+/// It tells the kind that most packets meet from the others, so that who asks for no more need not
+/// look at the next hop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NextHopIndex(NonZeroU32);
 
+/// Set in the index of a [unicast](RouteKind::Unicast) next hop; lookup tables keep two bits above for
+/// themselves.
+const UNICAST: u32 = 1 << 29;
+
 impl NextHopIndex {
+    /// Whether the next hop is another host, so that packets are forwarded to it.
+    #[inline]
+    pub fn is_unicast(self) -> bool {
+        self.0.get() & UNICAST != 0
+    }
+
     /// The index that an entry of a lookup table holds; 0 stands for none.
     #[inline]
     pub(super) fn from_entry(entry: u32) -> Option<Self> {
@@ -93,18 +106,28 @@ impl NextHopIndex {
     }
 
     /// The entry that a lookup table holds for this index.
+    #[inline]
     pub(super) fn entry(self) -> u32 {
         self.0.get()
     }
 
-    fn from_slot(slot: u32) -> Self {
-        NextHopIndex(NonZeroU32::MIN.saturating_add(slot))
+    fn new(slot: usize, kind: RouteKind) -> Self {
+        let number = NonZeroU32::MIN.saturating_add(slot as u32);
+        NextHopIndex(match kind {
+            RouteKind::Unicast => number | UNICAST,
+            _ => number,
+        })
     }
 
-    #[inline]
     fn slot(self) -> usize {
-        self.0.get() as usize - 1
+        slot_of(self.entry())
     }
+}
+
+/// Where the next hop of an entry lies. That of 0, which stands for none, is beyond all tables.
+#[inline]
+fn slot_of(entry: u32) -> usize {
+    ((entry & !UNICAST) as usize).wrapping_sub(1)
 }
 
 const CHUNK: usize = 256;
@@ -112,8 +135,8 @@ const CHUNK: usize = 256;
 type Chunk<A> = [NextHop<A>; CHUNK];
 type Chunks<A> = Vec<Arc<Chunk<A>>>;
 
-fn in_chunks<A>(chunks: &Chunks<A>, index: NextHopIndex) -> Option<&NextHop<A>> {
-    let slot = index.slot();
+#[inline]
+fn in_chunks<A>(chunks: &[Arc<Chunk<A>>], slot: usize) -> Option<&NextHop<A>> {
     chunks.get(slot / CHUNK)?.get(slot % CHUNK)
 }
 
@@ -146,20 +169,28 @@ impl<'g, A: Address> NextHopReader<'g, A> {
     /// The next hop of an index found under the same guard.
     #[inline]
     pub(super) fn get(self, index: NextHopIndex) -> Option<&'g NextHop<A>> {
-        in_chunks(self.table.chunks.read(self.guard), index)
+        in_chunks(self.table.chunks.read(self.guard), index.slot())
     }
 
-    /// The next hop of each entry of a lookup table, found under the same guard.
+    /// The next hops of all indexes that were found under the same guard before this was called.
     #[inline]
-    pub(super) fn get_many(
-        self,
-        entries: &[u32],
-    ) -> impl Iterator<Item = Option<(NextHopIndex, &'g NextHop<A>)>> {
-        let chunks = self.table.chunks.read(self.guard);
-        entries.iter().map(move |entry| {
-            let index = NextHopIndex::from_entry(*entry)?;
-            Some((index, in_chunks(chunks, index)?))
-        })
+    pub(super) fn found(self) -> FoundNextHops<'g, A> {
+        FoundNextHops {
+            chunks: self.table.chunks.read(self.guard),
+        }
+    }
+}
+
+/// Next hops for many packets whose routes are looked up.
+pub(crate) struct FoundNextHops<'g, A> {
+    chunks: &'g [Arc<Chunk<A>>],
+}
+
+impl<'g, A> FoundNextHops<'g, A> {
+    /// The next hop of an index that was found before, none of none.
+    #[inline]
+    pub(crate) fn get(&self, index: Option<NextHopIndex>) -> Option<&'g NextHop<A>> {
+        in_chunks(self.chunks, slot_of(index.map_or(0, NextHopIndex::entry)))
     }
 }
 
@@ -171,7 +202,8 @@ pub(super) struct NextHopWriter<A: Address> {
     indexes: HashMap<NextHop<A>, NextHopIndex>,
     /// Routes that lead to each slot.
     users: Vec<u32>,
-    free: Vec<NextHopIndex>,
+    /// Slots that are nobody's.
+    free: Vec<usize>,
     retired: VecDeque<(Ticket, NextHopIndex)>,
 }
 
@@ -200,7 +232,7 @@ impl<A: Address> NextHopWriter<A> {
     }
 
     pub(super) fn get(&self, index: NextHopIndex) -> Option<&NextHop<A>> {
-        in_chunks(&self.chunks, index)
+        in_chunks(&self.chunks, index.slot())
     }
 
     /// The next hops that routes lead to.
@@ -231,7 +263,7 @@ impl<A: Address> NextHopWriter<A> {
         if *users > 0 {
             return;
         }
-        if let Some(hop) = in_chunks(&self.chunks, index) {
+        if let Some(hop) = in_chunks(&self.chunks, index.slot()) {
             self.indexes.remove(hop);
         }
         self.retired.push_back((self.domain.ticket(), index));
@@ -243,24 +275,23 @@ impl<A: Address> NextHopWriter<A> {
         }
     }
 
-    /// An index that no reader can know, in the table.
-    fn vacant(&mut self, fill: &NextHop<A>) -> NextHopIndex {
+    /// An index for `hop` that no reader can know, in the table.
+    fn vacant(&mut self, hop: &NextHop<A>) -> NextHopIndex {
         while let Some((ticket, index)) = self.retired.front() {
             if !self.domain.elapsed(ticket) {
                 break;
             }
-            self.free.push(*index);
+            self.free.push(index.slot());
             self.retired.pop_front();
         }
-        if let Some(index) = self.free.pop() {
-            return index;
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.users.push(0);
+            self.users.len() - 1
+        });
+        if slot / CHUNK == self.chunks.len() {
+            self.chunks.push(Arc::new(array::from_fn(|_| *hop)));
         }
-        let index = NextHopIndex::from_slot(self.users.len() as u32);
-        self.users.push(0);
-        if index.slot() / CHUNK == self.chunks.len() {
-            self.chunks.push(Arc::new(array::from_fn(|_| *fill)));
-        }
-        index
+        NextHopIndex::new(slot, hop.kind)
     }
 
     fn put(&mut self, index: NextHopIndex, hop: NextHop<A>) {

@@ -1,5 +1,6 @@
 //! The destinations that may end here: asked for every packet, before anything else.
 
+use std::array;
 use std::collections::BTreeSet;
 
 use super::address::Address;
@@ -8,16 +9,17 @@ use super::prefix::Prefix;
 /// The prefixes of all local and broadcast routes, as an open-addressed hash table that is made
 /// anew when they change.
 ///
-/// Nearly all strangers are told apart by two bits. Most of the prefixes are single addresses; each has
-/// a bit by its hash, among so many that a stranger seldom meets one, which the processor then
-/// predicts. Wider prefixes, as 127.0.0.0/8, have one for each first octet. What meets a bit costs a
+/// Nearly all strangers are told apart by two marks. Most of the prefixes are single addresses; each
+/// marks its hash, among so many that a stranger seldom meets one, which the processor then predicts.
+/// (Bytes and not bits: those take longer to find than to fetch.) Wider prefixes, as 127.0.0.0/8, mark each of their first octets. What meets a mark costs a
 /// probe for each prefix length in use. Collisions help nobody: all that a stranger chooses is which
 /// of our own slots is compared with.
 pub(super) struct OwnPrefixes<A> {
-    /// A bit for each first octet that prefixes wider than an address begin with.
-    octets: [u64; 4],
-    /// A bit for the hash of each address: a power of two of words.
-    hosts: Box<[u64]>,
+    /// For each first octet, whether a prefix wider than an address begins with it, or a
+    /// [special](Address::is_special_octet) address.
+    octets: [bool; 256],
+    /// Whether an address has that hash: a power of two of them.
+    hosts: Box<[bool]>,
     lengths: Box<[Length<A>]>,
     /// A power of two of them, at least three quarters empty.
     slots: Box<[Slot<A>]>,
@@ -38,11 +40,10 @@ struct Slot<A> {
     len: u8,
 }
 
-/// One stranger in so many meets the bit of an address.
-const BITS_PER_HOST: usize = 32;
+/// One stranger in so many meets the mark of an address, or in twice as many.
+const MARKS_PER_HOST: usize = 32;
 
-/// Two cache lines.
-const HOST_WORDS_MIN: usize = 16;
+const MARKS_MIN: usize = 1_024;
 
 /// Longer than any prefix.
 const VACANT: u8 = u8::MAX;
@@ -74,11 +75,11 @@ impl<A: Address> OwnPrefixes<A> {
             len: VACANT,
         };
         let slots = (4 * prefixes.len()).next_power_of_two().max(8);
-        let words = (hosts.len() * BITS_PER_HOST / 64).next_power_of_two();
-        let words = words.max(HOST_WORDS_MIN);
+        let marks = (hosts.len() * MARKS_PER_HOST).next_power_of_two();
+        let marks = marks.max(MARKS_MIN);
         let mut own = OwnPrefixes {
-            octets: [0; 4],
-            hosts: vec![0; words].into_boxed_slice(),
+            octets: array::from_fn(|octet| A::is_special_octet(octet as u8)),
+            hosts: vec![false; marks].into_boxed_slice(),
             lengths: lens.into_iter().rev().map(length).collect(),
             slots: vec![vacant; slots].into_boxed_slice(),
         };
@@ -87,8 +88,8 @@ impl<A: Address> OwnPrefixes<A> {
             own.mark_octets(&prefix);
         }
         for host in hosts {
-            let (word, bit) = own.host_bit(host);
-            own.hosts[word] |= 1 << bit;
+            let mark = own.host_mark(host);
+            own.hosts[mark] = true;
         }
         own
     }
@@ -106,18 +107,23 @@ impl<A: Address> OwnPrefixes<A> {
 
     #[inline]
     fn is_marked(&self, addr: A) -> bool {
-        let octet = addr.octet(0);
-        let octets = self.octets[usize::from(octet / 64)];
-        octets & (1 << (octet % 64)) != 0 || self.may_be_host(addr)
+        !self.is_ordinary(addr) || self.may_be_host(addr)
+    }
+
+    /// Whether `addr` is certainly neither special nor in one of the prefixes that are wider than an
+    /// address.
+    #[inline]
+    pub(super) fn is_ordinary(&self, addr: A) -> bool {
+        !self.octets[usize::from(addr.first_octet())]
     }
 
     /// Whether `addr` may be one of the prefixes, and not only in one; mostly right when it says so,
     /// always when it doesn't.
     #[inline]
     pub(super) fn may_be_host(&self, addr: A) -> bool {
-        let (word, bit) = self.host_bit(addr);
-        let word = self.hosts.get(word);
-        word.is_some_and(|word| *word & (1 << bit) != 0)
+        self.hosts
+            .get(self.host_mark(addr))
+            .is_some_and(|mark| *mark)
     }
 
     fn mark_octets(&mut self, prefix: &Prefix<A>) {
@@ -127,18 +133,14 @@ impl<A: Address> OwnPrefixes<A> {
         let first = prefix.addr().octet(0);
         let others = u8::MAX.checked_shr(prefix.len().into()).unwrap_or(0);
         for octet in first..=first | others {
-            self.octets[usize::from(octet / 64)] |= 1 << (octet % 64);
+            self.octets[usize::from(octet)] = true;
         }
     }
 
-    /// Word and bit in `hosts`.
+    /// Its place in `hosts`.
     #[inline]
-    fn host_bit(&self, addr: A) -> (usize, u32) {
-        let hash = spread(addr.fold());
-        (
-            (hash >> 32) as usize & (self.hosts.len() - 1),
-            (hash >> 58) as u32,
-        )
+    fn host_mark(&self, addr: A) -> usize {
+        (spread(addr.fold()) >> 40) as usize & (self.hosts.len() - 1)
     }
 
     // Not rare for a host; but the way of strangers is not to keep registers free for it.

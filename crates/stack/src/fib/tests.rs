@@ -111,9 +111,10 @@ fn lookup_all<'g, A: Address>(
         for (dst, place) in dsts.iter_mut().zip(places) {
             *dst = queries[*place].dst;
         }
-        transit.lookup_many(&dsts, places.len(), |lane, found| {
-            results[places[lane]] = found;
-        });
+        let found = transit.lookup_many(&dsts, places.len());
+        for (place, found) in places.iter().zip(found.iter()) {
+            results[*place] = transit.resolve(found);
+        }
     }
     results
 }

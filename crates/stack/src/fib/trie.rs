@@ -141,8 +141,7 @@ impl Arena {
         let first = first
             .iter()
             .fold(0, |bits, word| bits << 32 | u128::from(load(word)));
-        let host_bits = u32::from(A::BITS).wrapping_sub(load(&rest[Record::LEN]));
-        let is_inside = (addr.to_u128() ^ first).wrapping_shr(host_bits) == 0;
+        let is_inside = addr.agrees(A::from_u128(first), load(&rest[Record::LEN]));
         load(
             &rest[if is_inside {
                 Record::INSIDE
@@ -160,13 +159,22 @@ impl Arena {
 
     #[inline]
     fn root_place(&self, addr: impl Address) -> usize {
-        let first = usize::from(addr.octet(0));
         if self.wide {
-            first << 8 | usize::from(addr.octet(1))
+            wide_root_place(addr)
         } else {
-            first
+            narrow_root_place(addr)
         }
     }
+}
+
+#[inline]
+fn narrow_root_place(addr: impl Address) -> usize {
+    addr.octet(0).into()
+}
+
+#[inline]
+fn wide_root_place(addr: impl Address) -> usize {
+    usize::from(addr.octet(0)) << 8 | usize::from(addr.octet(1))
 }
 
 /// Where to look next for an address, of whose octets all before `octet` are looked at: a word of the
@@ -230,23 +238,41 @@ impl TrieReader<'_> {
         count: usize,
         values: &mut [u32; BATCH],
     ) {
-        let arena = self.arena;
         let count = count.min(BATCH);
-        // A narrow root is in the nearest cache anyway.
-        if arena.wide {
+        if self.arena.wide {
             for addr in &addrs[..count] {
-                arena.prefetch(arena.root_place(*addr));
+                self.arena.prefetch(wide_root_place(*addr));
             }
+            self.descend(addrs, count, values, 2, wide_root_place);
+        } else {
+            // A narrow root is in the nearest cache anyway.
+            self.descend(addrs, count, values, 1, narrow_root_place);
         }
+        let default = self.default.load(Ordering::Acquire);
+        for value in &mut values[..count] {
+            *value = if *value == 0 { default } else { *value };
+        }
+    }
+
+    /// From the root on, which decides by `octet` octets.
+    #[inline(always)]
+    fn descend<A: Address>(
+        self,
+        addrs: &[A; BATCH],
+        count: usize,
+        values: &mut [u32; BATCH],
+        mut octet: usize,
+        root_place: impl Fn(A) -> usize,
+    ) {
+        let arena = self.arena;
         let mut places = [0; BATCH];
         // The lanes that have not come to a leaf yet are the first `pending` ones. (The remainders
         // cost nothing and spare the compiler's checks.)
         let mut lanes = [0_u8; BATCH];
         let mut pending = 0;
-        let mut octet = arena.root_octets();
         for lane in 0..count {
             let addr = addrs[lane];
-            let word = arena.word(arena.root_place(addr));
+            let word = arena.word(root_place(addr));
             values[lane] = word;
             if let Some(next) = next_place(word, addr, octet) {
                 arena.prefetch(next & !RECORD);
@@ -275,10 +301,6 @@ impl TrieReader<'_> {
                 }
             }
             pending = kept;
-        }
-        let default = self.default.load(Ordering::Acquire);
-        for value in &mut values[..count] {
-            *value = if *value == 0 { default } else { *value };
         }
     }
 

@@ -3,7 +3,8 @@
 use forebay_sync::rcu::Guard;
 
 use super::address::Address;
-use super::next_hop::{NextHop, NextHopIndex, NextHopReader, NextHops};
+use super::next_hop::{FoundNextHops, NextHop, NextHopIndex, NextHopReader, NextHops};
+use super::own::OwnPrefixes;
 use super::route::RouteKind;
 use super::rules::Rule;
 use super::snapshot::{Policy, Snapshot, Verdict};
@@ -134,6 +135,14 @@ impl<'g, A: Address> View<'g, A> {
         self.snapshot.own.contains(dst)
     }
 
+    /// Tells strangers from others at a glance, for as long as the guard lives.
+    #[inline]
+    pub(crate) fn strangers(&self) -> Strangers<'g, A> {
+        Strangers {
+            own: &self.snapshot.own,
+        }
+    }
+
     /// Whether a local or broadcast route for `addr` alone may be in some table: false is certain.
     #[inline]
     pub fn may_be_own_host(&self, addr: A) -> bool {
@@ -153,7 +162,7 @@ impl<'g, A: Address> View<'g, A> {
             },
             Tables::Rules(rules) => self.entry_by_rules(rules, query)?,
         };
-        self.resolve(entry)
+        self.resolve(NextHopIndex::from_entry(entry))
     }
 
     /// Looks up transit in bulk, where all of it takes the same tables: with other rules than the
@@ -162,10 +171,9 @@ impl<'g, A: Address> View<'g, A> {
     #[inline]
     pub fn transit(&self) -> Option<Transit<'_, 'g, A>> {
         match &self.tables {
-            Tables::Default(tables) if self.snapshot.local_is_own => Some(Transit {
-                tables,
-                next_hops: self.next_hops,
-            }),
+            Tables::Default(tables) if self.snapshot.local_is_own => {
+                Some(Transit { view: self, tables })
+            }
             _ => None,
         }
     }
@@ -174,6 +182,17 @@ impl<'g, A: Address> View<'g, A> {
     #[inline]
     pub fn next_hop(&self, index: NextHopIndex) -> Option<&'g NextHop<A>> {
         self.next_hops.get(index)
+    }
+
+    /// The next hops of all indexes that lookups under this guard have returned so far.
+    #[inline]
+    pub(crate) fn found_next_hops(&self) -> FoundNextHops<'g, A> {
+        self.next_hops.found()
+    }
+
+    #[inline]
+    fn resolve(&self, found: Option<NextHopIndex>) -> Result<Resolved<'g, A>, LookupError> {
+        judge(found.and_then(|index| Some((index, self.next_hop(index)?))))
     }
 
     /// Whether a packet may have come by `query.iif` from `query.src` (Linux:
@@ -248,11 +267,26 @@ impl<'g, A: Address> View<'g, A> {
         }
         Ok(0)
     }
+}
 
+/// Who is certainly nobody special: neither one of our own addresses nor one that may mean something
+/// else than a host somewhere. Most addresses that a router sees.
+#[derive(Clone, Copy)]
+pub(crate) struct Strangers<'g, A> {
+    own: &'g OwnPrefixes<A>,
+}
+
+impl<A: Address> Strangers<'_, A> {
+    /// Whether `addr` is one. If not, it may still turn out to be.
     #[inline]
-    fn resolve(&self, entry: u32) -> Result<Resolved<'g, A>, LookupError> {
-        let index = NextHopIndex::from_entry(entry);
-        judge(index.and_then(|index| Some((index, self.next_hop(index)?))))
+    pub(crate) fn has(self, addr: A) -> bool {
+        self.is_ordinary(addr) && !self.own.may_be_host(addr)
+    }
+
+    /// Whether `addr` is one, or else a single address of our own.
+    #[inline]
+    pub(crate) fn is_ordinary(self, addr: A) -> bool {
+        self.own.is_ordinary(addr)
     }
 }
 
@@ -308,27 +342,43 @@ impl DefaultTables<'_> {
 /// The way of everything that does not end here, many packets at a time.
 #[derive(Clone, Copy)]
 pub struct Transit<'v, 'g, A: Address> {
+    view: &'v View<'g, A>,
     tables: &'v DefaultTables<'g>,
-    next_hops: NextHopReader<'g, A>,
 }
 
 impl<'g, A: Address> Transit<'_, 'g, A> {
     /// Looks the first `count` destinations up (at most [`BATCH`]), all of which [`View::is_own`]
-    /// has said no to, so that their cache misses overlap. Calls `found` for each in order with
-    /// what [`View::lookup`] would have returned.
+    /// has said no to, so that their cache misses overlap.
     #[inline]
-    pub fn lookup_many(
-        self,
-        dsts: &[A; BATCH],
-        count: usize,
-        mut found: impl FnMut(usize, Result<Resolved<'g, A>, LookupError>),
-    ) {
+    pub fn lookup_many(self, dsts: &[A; BATCH], count: usize) -> Found {
         let count = count.min(BATCH);
         let mut entries = [0; BATCH];
         self.tables.transit_entries(dsts, count, &mut entries);
-        let next_hops = self.next_hops.get_many(&entries[..count]);
-        for (lane, next_hop) in next_hops.enumerate() {
-            found(lane, judge(next_hop));
-        }
+        Found { entries, count }
+    }
+
+    /// What [`View::lookup`] would have returned.
+    ///
+    /// # Errors
+    /// Says why the packet goes nowhere.
+    #[inline]
+    pub fn resolve(self, found: Option<NextHopIndex>) -> Result<Resolved<'g, A>, LookupError> {
+        self.view.resolve(found)
+    }
+}
+
+/// What a lookup in bulk has found.
+#[derive(Debug)]
+pub struct Found {
+    entries: [u32; BATCH],
+    count: usize,
+}
+
+impl Found {
+    /// For each destination in order, what [`Transit::resolve`] makes out.
+    #[inline]
+    pub fn iter(&self) -> impl Iterator<Item = Option<NextHopIndex>> {
+        let entries = self.entries[..self.count].iter();
+        entries.map(|entry| NextHopIndex::from_entry(*entry))
     }
 }

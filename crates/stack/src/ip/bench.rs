@@ -70,6 +70,17 @@ impl Bench {
 
     /// A packet in buffers of at most `chunk` bytes, parsed.
     pub(crate) fn packet_in_chunks(&mut self, bytes: &[u8], chunk: usize) -> Packet {
+        self.packet_in_lane(&mut Sorted::new(), 0, bytes, chunk)
+    }
+
+    /// The same as part of a batch.
+    pub(crate) fn packet_in_lane(
+        &mut self,
+        sorted: &mut Sorted,
+        lane: usize,
+        bytes: &[u8],
+        chunk: usize,
+    ) -> Packet {
         let iif = self.ifindex;
         self.run(|cx| {
             let mut packet: Option<Packet> = None;
@@ -85,7 +96,7 @@ impl Bench {
             packet.iif = iif;
             let interface = cx.view.interfaces.get(iif).unwrap();
             let device = InDevice::new(cx.view, interface);
-            packet.verdict = validate(cx, &device, &mut Sorted::new(), 0, &mut packet);
+            packet.verdict = validate(cx, &device, sorted, lane, &mut packet);
             packet
         })
     }

@@ -7,6 +7,7 @@ pub(crate) mod fragment;
 pub(crate) mod icmp;
 pub(crate) mod options;
 pub(crate) mod path_mtu;
+pub(crate) mod plain;
 pub(crate) mod reassembly;
 pub(crate) mod route;
 pub(crate) mod source;

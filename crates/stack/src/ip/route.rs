@@ -11,7 +11,7 @@ use crate::counters::Counter;
 use crate::devices::InDevice;
 use crate::drop::DropReason;
 use crate::family::{Family, V4, V6};
-use crate::fib::{LookupError, NextHop, Query, Resolved, RouteKind};
+use crate::fib::{LookupError, NextHop, NextHopIndex, Query, Resolved, RouteKind, RpFilter};
 use crate::packet::{Destination, IpVersion, Packet, Refusal, Verdict};
 use crate::sysctl::ConfKnob;
 use crate::wire::protocol;
@@ -59,15 +59,21 @@ fn route_transit<F: Family>(
         }
         return;
     };
-    let dsts = F::transit(sorted).dsts();
-    transit.lookup_many(dsts, lanes.len(), |at, answer| {
-        let packet = lanes
-            .get(at)
-            .and_then(|lane| batch.get_mut(usize::from(*lane)));
-        if let Some(packet) = packet {
-            packet.verdict = after_lookup::<F>(cx, device, packet, answer);
+    let conf = F::in_conf(device);
+    // No source of transit is ours.
+    let forwards_all = conf.forwards && conf.rp_filter == RpFilter::Off;
+    let found = transit.lookup_many(F::transit(sorted).dsts(), lanes.len());
+    for (lane, found) in lanes.iter().zip(found.iter()) {
+        let Some(packet) = batch.get_mut(usize::from(*lane)) else {
+            continue;
+        };
+        if forwards_all && found.is_some_and(NextHopIndex::is_unicast) {
+            packet.route = found;
+            packet.verdict = Verdict::Forward;
+        } else {
+            packet.verdict = after_lookup::<F>(cx, device, packet, transit.resolve(found));
         }
-    });
+    }
 }
 
 /// A packet that takes its own way: to us, to many, or by rules.
@@ -147,7 +153,7 @@ fn broadcast<F: Family>(cx: &Context<'_>, device: &InDevice<'_>, packet: &Packet
     Verdict::Deliver
 }
 
-#[inline(always)]
+#[inline(never)]
 fn after_lookup<F: Family>(
     cx: &Context<'_>,
     device: &InDevice<'_>,

@@ -13,7 +13,7 @@ use super::route::query_of;
 
 /// IPv4 addresses that no packet may carry, whatever the routes say (RFC 1122 section 3.2.1.3,
 /// RFC 1812 section 5.3.7; Linux: the head of `ip_route_input_slow`).
-#[inline]
+#[inline(always)]
 pub(crate) fn check_martians_v4(
     device: &InDevice<'_>,
     src: Ipv4Addr,

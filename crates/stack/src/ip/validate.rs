@@ -8,7 +8,6 @@ use super::ext_headers;
 use super::source::check_martians_v4;
 use crate::batch::Sorted;
 use crate::core::Context;
-use crate::counters::Counter;
 use crate::devices::InDevice;
 use crate::drop::DropReason;
 use crate::family::{Family, V4, V6};
@@ -21,7 +20,7 @@ use crate::wire::{Ipv4Header, Ipv6Header, TcpHeader, UdpHeader, checksum, protoc
 /// Checks what an IP header may say (RFC 1122 section 3.2.1, RFC 8200 section 3) and writes down
 /// what later stages need. [`Verdict::Undecided`] lets the packet go on, by the list of `sorted` that
 /// its lane is put in.
-#[inline(always)]
+#[inline(never)]
 pub(crate) fn validate(
     cx: &Context<'_>,
     device: &InDevice<'_>,
@@ -29,6 +28,11 @@ pub(crate) fn validate(
     lane: usize,
     packet: &mut Packet,
 ) -> Verdict {
+    // What this host sent to itself says where it might have come from.
+    if device.interface.index != LOOPBACK || !packet.from_host {
+        packet.iif = device.interface.index;
+    }
+    packet.is_plain = false;
     let result = match packet.data().first().map(|byte| byte >> 4) {
         Some(4) => {
             packet.version = IpVersion::V4;
@@ -59,9 +63,8 @@ fn validate_v4(
     const BAD_HEADER: Refusal = Refusal::silent(DropReason::IpInHdr);
 
     let len = packet.total_len();
-    cx.core.count(Counter::IpInReceives);
     // Whatever comes is counted, also what is wrong with it (RFC 4293, ipSystemStatsInOctets).
-    cx.core.add(Counter::IpExtInOctets, len as u64);
+    sorted.arrived4.add(len);
     let data = packet.data();
     let (ip, _) = Ipv4Header::ref_from_prefix(data).map_err(|_| BAD_HEADER)?;
     let (header_len, total_len) = (ip.header_len(), usize::from(ip.total_len.get()));
@@ -107,7 +110,7 @@ fn validate_v4(
         return Ok(());
     }
     check_martians_v4(device, src, dst, packet.destination).map_err(Refusal::silent)?;
-    if packet.destination == Destination::Transit {
+    if packet.destination == Destination::Transit && !cx.view.fib4.may_be_own_host(src) {
         sorted.transit4.push(lane, dst);
     } else {
         parse_ports(packet);
@@ -125,8 +128,7 @@ fn validate_v6(
     packet: &mut Packet,
 ) -> Result<(), Refusal> {
     let len = packet.total_len();
-    cx.core.count(Counter::Ip6InReceives);
-    cx.core.add(Counter::Ip6InOctets, len as u64);
+    sorted.arrived6.add(len);
     if !device.carries_v6 {
         return Err(Refusal::silent(DropReason::Ipv6Disabled));
     }
@@ -209,6 +211,7 @@ fn own_or_transit<F: Family>(cx: &Context<'_>, dst: F::Addr) -> Destination {
 
 /// Notes the ports, if the transport header has some and is there in one piece. Of packets that stay:
 /// nobody asks for those of transit.
+#[inline(always)]
 fn parse_ports(packet: &mut Packet) {
     let least = match packet.protocol {
         protocol::UDP => UdpHeader::LEN,

@@ -77,7 +77,9 @@ pub(super) fn send<F: Family>(cx: &mut Context<'_>, ifindex: u32, message: &Mess
         if let Some(packet) = sent {
             cx.core.count(F::MIB.out_requests);
             cx.core.count(F::MIB.out_mcast_pkts);
-            cx.core.add(F::MIB.out_octets, packet.total_len() as u64);
+            let len = packet.total_len() as u64;
+            cx.core.add(F::MIB.out_mcast_octets, len);
+            cx.core.add(F::MIB.out_octets, len);
             transmit::to_interface(cx, interface, &Adjacency::default(), packet);
         }
     }

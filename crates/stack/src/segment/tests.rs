@@ -93,7 +93,7 @@ proptest! {
             leave_to_device(&mut packet, TCP);
         }
         let kind = GsoKind::Tcp { ecn };
-        packet.gso = Some(Gso { size: NonZeroU16::new(size).unwrap(), kind });
+        packet.gso = Some(Gso::new(NonZeroU16::new(size).unwrap(), kind));
 
         let mut expected = vec![];
         let mut at = 0;
@@ -139,7 +139,7 @@ proptest! {
         let bytes = wrap(version, UDP, 3, &datagram(&payload));
         let mut packet = bench.packet_in_chunks(&bytes, chunk);
         leave_to_device(&mut packet, UDP);
-        packet.gso = Some(Gso { size: NonZeroU16::new(size).unwrap(), kind: GsoKind::Udp });
+        packet.gso = Some(Gso::new(NonZeroU16::new(size).unwrap(), GsoKind::Udp));
 
         let parts = payload.chunks(size.into()).enumerate();
         let expected: Vec<_> = parts
@@ -191,7 +191,7 @@ proptest! {
             packet.checksum = ChecksumState::Partial { start: start % 250, offset: offset % 50 };
         }
         let kind = if is_tcp { GsoKind::Tcp { ecn: true } } else { GsoKind::Udp };
-        packet.gso = Some(Gso { size: NonZeroU16::new(size).unwrap(), kind });
+        packet.gso = Some(Gso::new(NonZeroU16::new(size).unwrap(), kind));
         drop(segments_of(&mut bench, packet));
         let mut packet = bench.packet_in_chunks(&bytes, 90);
         packet.checksum = ChecksumState::Partial { start, offset };
@@ -207,10 +207,7 @@ fn a_datagram_without_checksum_stays_without() {
     let udp = [0, 5, 0, 6, 0, 38, 0, 0];
     let mut packet = bench.packet(&v4(UDP, 1, 0, &[], &[&udp[..], &pattern(30)].concat()));
     let size = NonZeroU16::new(10).unwrap();
-    packet.gso = Some(Gso {
-        size,
-        kind: GsoKind::Udp,
-    });
+    packet.gso = Some(Gso::new(size, GsoKind::Udp));
     let segments = segments_of(&mut bench, packet);
     assert_eq!(segments.len(), 3);
     for segment in segments {
@@ -234,10 +231,7 @@ fn the_checksums_start_says_where_tcp_is_behind_extension_headers() {
         offset: 16,
     };
     let size = NonZeroU16::new(60).unwrap();
-    packet.gso = Some(Gso {
-        size,
-        kind: GsoKind::Tcp { ecn: false },
-    });
+    packet.gso = Some(Gso::new(size, GsoKind::Tcp { ecn: false }));
     let segments = segments_of(&mut bench, packet);
     let lens: Vec<_> = segments.iter().map(Vec::len).collect();
     assert_eq!(lens, [40 + 8 + 20 + 60, 40 + 8 + 20 + 40]);
@@ -251,10 +245,7 @@ fn an_empty_pool_drops_the_packet_whole() {
     let transport = [tcp_header(9, 0x18, 20), pattern(20_000)].concat();
     let mut packet = bench.packet(&v4(TCP, 1, 0, &[], &transport));
     let size = NonZeroU16::new(500).unwrap();
-    packet.gso = Some(Gso {
-        size,
-        kind: GsoKind::Tcp { ecn: false },
-    });
+    packet.gso = Some(Gso::new(size, GsoKind::Tcp { ecn: false }));
     assert!(segments_of(&mut bench, packet).is_empty());
     assert_eq!(bench.dropped(DropReason::NoBuffer), 1);
     assert_eq!(bench.in_use(), 0);

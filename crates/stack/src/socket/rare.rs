@@ -1,7 +1,7 @@
 //! What few sockets have: kept apart from the slots, so that the many others don't pay for it.
 
 use core::net::IpAddr;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::Mutex;
 
 use forebay_sync::rcu::{Domain, Rcu};
@@ -22,6 +22,9 @@ pub(crate) struct Rare {
     pub(crate) memberships: Rcu<Vec<Membership>>,
     /// [`MulticastOptions`], of IPv4 and IPv6.
     multicast: [AtomicU64; 2],
+    /// Payload bytes of each datagram that a send is cut into, while `Flag::UdpSegment` says that it
+    /// is.
+    segment_size: AtomicU16,
 }
 
 /// A group that a socket has joined.
@@ -53,7 +56,16 @@ impl Rare {
             group_program: Rcu::new(domain, None),
             memberships: Rcu::new(domain, Vec::new()),
             multicast: [AtomicU64::new(options), AtomicU64::new(options)],
+            segment_size: AtomicU16::new(0),
         }
+    }
+
+    pub(crate) fn segment_size(&self) -> u16 {
+        self.segment_size.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_segment_size(&self, bytes: u16) {
+        self.segment_size.store(bytes, Ordering::Relaxed);
     }
 
     pub(crate) fn multicast(&self, version: IpVersion) -> MulticastOptions {

@@ -8,11 +8,12 @@
 //! key set again takes a grace period, and the batch is read under a guard.
 
 use super::queue::Moved;
-use super::receive;
+use super::{gso, receive};
 use crate::core::{Context, Local};
 use crate::demux::flow::Flow;
+use crate::family::Family;
 use crate::packet::{Packet, PacketQueue, Verdict};
-use crate::socket::{Slot, SocketId, Status};
+use crate::socket::{Mode, Slot, SocketId, Status};
 
 /// The burst in hand.
 #[derive(Default)]
@@ -25,9 +26,9 @@ struct Recipient {
     id: SocketId,
     /// The state in which the socket takes the datagrams, packed.
     state: u64,
-    iif: u32,
-    /// Of the datagram that came last.
-    flow: Flow,
+    /// Takes what comes to the same address and port from anybody, unless another socket is
+    /// connected to them.
+    is_open: bool,
 }
 
 /// A socket, in the state in which it takes a datagram.
@@ -36,6 +37,8 @@ pub(crate) struct Taker<'a> {
     pub(crate) id: SocketId,
     pub(crate) slot: &'a Slot,
     pub(crate) status: Status,
+    /// Chosen from a group: the next datagram may go to another member.
+    pub(crate) is_member: bool,
 }
 
 impl<'a> Taker<'a> {
@@ -44,28 +47,70 @@ impl<'a> Taker<'a> {
     pub(super) fn of(cx: &Context<'a>, id: SocketId, flow: &Flow, iif: u32) -> Option<Self> {
         let slot = cx.stack.demux.sockets().slot(id.slot)?;
         let status = slot.takes(id, flow, iif)?;
-        Some(Self { id, slot, status })
-    }
-}
-
-impl Burst {
-    /// Whether a datagram of this flow goes where the last one went; `found` is what early demux
-    /// knows. Whoever is published while the batch is under way may come too late for it.
-    #[inline]
-    pub(super) fn continues(&self, flow: &Flow, iif: u32, found: Option<SocketId>) -> bool {
-        self.recipient.as_ref().is_some_and(|last| {
-            last.flow == *flow && last.iif == iif && found.is_none_or(|id| id == last.id)
+        Some(Self {
+            id,
+            slot,
+            status,
+            is_member: false,
         })
     }
 
+    /// The socket `id` that early demux has found, if it is still connected so.
+    #[inline]
+    pub(super) fn found<F: Family>(
+        cx: &Context<'a>,
+        id: SocketId,
+        packet: &Packet,
+    ) -> Option<Self> {
+        let slot = cx.stack.demux.sockets().slot(id.slot)?;
+        let status = slot.still_takes::<F>(id, packet)?;
+        Some(Self {
+            id,
+            slot,
+            status,
+            is_member: false,
+        })
+    }
+}
+
+/// Whether a datagram goes where the burst's first one went; `found` is what early demux knows.
+/// Whoever is published while the batch is under way may come too late for it.
+#[inline]
+pub(super) fn continues<F: Family>(
+    cx: &Context<'_>,
+    datagram: &Packet,
+    found: Option<SocketId>,
+) -> bool {
+    let burst = &cx.core.burst;
+    let (Some(recipient), Some(first)) = (&burst.recipient, burst.datagrams.peek()) else {
+        return false;
+    };
+    let ends_here = |packet: &Packet| (packet.iif, packet.dst_port, F::dst(packet));
+    let begins_at = |packet: &Packet| (packet.src_port, F::src(packet));
+    first.version == F::VERSION
+        && ends_here(first) == ends_here(datagram)
+        && found.is_none_or(|id| id == recipient.id)
+        && (begins_at(first) == begins_at(datagram)
+            || (recipient.is_open && is_open_to::<F>(cx, datagram)))
+}
+
+/// Whether no socket is connected to who sent the datagram.
+fn is_open_to<F: Family>(cx: &Context<'_>, datagram: &Packet) -> bool {
+    let demux = &cx.stack.demux;
+    !demux.is_connected(&Flow::of_packet::<F>(datagram), datagram.iif)
+}
+
+impl Burst {
     /// One more of the same.
+    #[inline]
     pub(super) fn push(&mut self, datagram: Packet) {
         self.datagrams.push(datagram);
     }
 }
 
 /// Adds a datagram for `taker`; whoever the burst is for gets it first, if that is another.
-pub(super) fn add(cx: &mut Context<'_>, taker: &Taker<'_>, flow: Flow, datagram: Packet) {
+#[inline]
+pub(super) fn add(cx: &mut Context<'_>, taker: &Taker<'_>, datagram: Packet) {
     let state = taker.status.pack();
     let last = cx.core.burst.recipient.as_ref();
     if !last.is_some_and(|last| last.state == state && last.id == taker.id) {
@@ -75,8 +120,7 @@ pub(super) fn add(cx: &mut Context<'_>, taker: &Taker<'_>, flow: Flow, datagram:
     burst.recipient = Some(Recipient {
         id: taker.id,
         state,
-        iif: datagram.iif,
-        flow,
+        is_open: taker.status.mode == Mode::Bound && !taker.is_member,
     });
     burst.datagrams.push(datagram);
 }
@@ -143,7 +187,7 @@ pub(super) fn enqueue(
 }
 
 fn drop_refused(cx: &mut Context<'_>, slot: &Slot, refused: &mut PacketQueue) {
-    slot.add_drops(refused.len());
+    slot.add_drops(refused.iter().map(gso::datagrams).sum());
     while let Some(datagram) = refused.pop() {
         match datagram.verdict {
             Verdict::Drop(reason) => cx.drop(datagram, reason),

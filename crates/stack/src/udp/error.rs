@@ -89,7 +89,7 @@ pub(crate) fn receive_error<F: Family>(cx: &mut Context<'_>, report: &IcmpReport
     let flow = Flow::new(protocol::UDP, local, remote);
     let stack = cx.stack;
     let sender = stack.demux.lookup(&flow, local, quoted.iif, |_, _| None);
-    let Some(slot) = sender.and_then(|id| stack.demux.sockets().get(id)) else {
+    let Some(slot) = sender.and_then(|best| stack.demux.sockets().get(best.id)) else {
         return false;
     };
     let mut error_counts = report.error.is_hard();

@@ -1,6 +1,6 @@
 //! What sockets say of themselves: addresses, and the lines of ss(8).
 
-use core::net::{IpAddr, SocketAddr, SocketAddrV6};
+use core::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use super::socket::{NotOpen, every_address};
 use crate::demux::Seat;
@@ -109,14 +109,18 @@ impl Stack {
     }
 }
 
-/// An address as the socket's family writes it: on an IPv6 socket, IPv4 is mapped. Addresses that
-/// mean something on one link only name the interface.
+/// An address as the socket's family writes it: on an IPv6 socket, IPv4 is mapped.
 pub(super) fn present(addr: IpAddr, port: u16, inet6: bool, ifindex: u32) -> SocketAddr {
-    let addr = match addr {
-        IpAddr::V4(addr) if inet6 => addr.to_ipv6_mapped(),
-        IpAddr::V4(_) => return SocketAddr::new(addr, port),
-        IpAddr::V6(addr) => addr,
-    };
+    match addr {
+        IpAddr::V4(addr) if inet6 => present_v6(addr.to_ipv6_mapped(), port, ifindex),
+        IpAddr::V4(_) => SocketAddr::new(addr, port),
+        IpAddr::V6(addr) => present_v6(addr, port, ifindex),
+    }
+}
+
+/// Addresses that mean something on one link only name the interface.
+#[inline]
+pub(super) fn present_v6(addr: Ipv6Addr, port: u16, ifindex: u32) -> SocketAddr {
     let scope = if addr.is_unicast_link_local() {
         ifindex
     } else {

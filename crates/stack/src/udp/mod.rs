@@ -5,6 +5,7 @@ mod checksum;
 mod datagram;
 mod error;
 mod filter;
+mod gso;
 mod info;
 #[cfg(all(test, loom))]
 mod interleavings;
@@ -20,13 +21,16 @@ mod socket;
 
 pub use crate::ip::path_mtu::PathMtu;
 pub(crate) use burst::{Burst, Taker, flush};
+pub(crate) use checksum::is_good as has_good_checksum;
 pub use datagram::Datagram;
 pub use error::{ErrorOrigin, ErrorReport};
 pub(crate) use error::{ErrorQueue, IcmpReport, receive_error};
 pub use filter::FilterError;
+pub use gso::MAX_SEGMENTS;
+pub(crate) use gso::takes_joined;
 pub use info::{SocketInfo, SocketState};
 pub use multicast::{MembershipError, MulticastOption, SourceChange};
-pub use options::{MtuDiscover, OptionError};
+pub use options::{MtuDiscover, OptionError, SocketOptions};
 pub use ready::Readiness;
 pub(crate) use receive::receive;
 pub use recv::{Received, RecvError, RecvSlot};

@@ -1,10 +1,15 @@
 //! Socket options.
 
-use super::socket::NotOpen;
+use core::net::IpAddr;
+
+use super::socket::{NotOpen, local_route};
+use crate::demux::Seat;
+use crate::family::{Family, V4, V6};
 use crate::socket::{Flag, Mode, Options, SocketId};
 use crate::stack::Stack;
 use crate::sysctl::Knob;
 use crate::time::Instant;
+use crate::transmit::SendError;
 
 /// Smallest receive buffer, in bytes (Linux's `SOCK_MIN_RCVBUF`).
 const MIN_RCVBUF: u32 = 2_304;
@@ -21,6 +26,12 @@ pub enum OptionError {
     /// ENODEV.
     #[error("no such device")]
     NoDevice,
+    /// ENOMEM: too many sockets have options of the kind.
+    #[error("too many sockets have such options")]
+    TooMany,
+    /// No way to the peer.
+    #[error(transparent)]
+    Network(#[from] SendError),
 }
 
 /// What is done about the MTU of paths (`IP_MTU_DISCOVER`, `IPV6_MTU_DISCOVER`); the numbers are
@@ -80,8 +91,90 @@ impl MtuDiscover {
     }
 }
 
+/// What a socket's options are set to, or come to unless set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SocketOptions {
+    /// Broadcasts may be sent (`SO_BROADCAST`).
+    pub broadcast: bool,
+    /// `SO_REUSEADDR`.
+    pub reuse_addr: bool,
+    /// `SO_REUSEPORT`.
+    pub reuse_port: bool,
+    /// Local addresses may be anybody's (`IP_TRANSPARENT`).
+    pub transparent: bool,
+    /// Local addresses may be such as are not there yet (`IP_FREEBIND`).
+    pub freebind: bool,
+    /// An IPv6 socket takes no IPv4 (`IPV6_V6ONLY`).
+    pub v6only: bool,
+    /// Errors are kept with all that is known of them (`IP_RECVERR`).
+    pub recv_err: bool,
+    /// TTL or hop limit of datagrams to one host (`IP_TTL`, `IPV6_UNICAST_HOPS`).
+    pub ttl: u8,
+    /// Type of service or traffic class (`IP_TOS`, `IPV6_TCLASS`).
+    pub tos: u8,
+    /// What is done about the MTU of paths.
+    pub mtu_discover: MtuDiscover,
+    /// Index of the interface that the socket is bound to (`SO_BINDTODEVICE`).
+    pub device: Option<u32>,
+}
+
 /// Options.
 impl Stack {
+    /// What a socket's options are set to.
+    ///
+    /// # Errors
+    ///
+    /// [`NotOpen`].
+    pub fn udp_options(&self, id: SocketId) -> Result<SocketOptions, NotOpen> {
+        let device = self.udp_info(id)?.device;
+        let (slot, _control) = self.demux.control(id).ok_or(NotOpen)?;
+        let options = slot.options();
+        let default_ttl = || {
+            let oif = device.unwrap_or(0);
+            self.with_context(Instant::ZERO, |cx| match options.has(Flag::Inet6) {
+                true => V6::default_ttl(cx.view, oif),
+                false => V4::default_ttl(cx.view, oif),
+            })
+        };
+        Ok(SocketOptions {
+            broadcast: options.has(Flag::Broadcast),
+            reuse_addr: options.has(Flag::ReuseAddr),
+            reuse_port: options.has(Flag::ReusePort),
+            transparent: options.has(Flag::Transparent),
+            freebind: options.has(Flag::Freebind),
+            v6only: options.has(Flag::V6Only),
+            recv_err: options.has(Flag::RecvErr),
+            ttl: options.ttl().unwrap_or_else(default_ttl),
+            tos: options.tos(),
+            mtu_discover: MtuDiscover::of(options),
+            device,
+        })
+    }
+
+    /// Largest IP packet that the path to a connected socket's peer takes, as far as is known
+    /// (`IP_MTU`); `None` if the socket is not connected.
+    ///
+    /// # Errors
+    ///
+    /// [`OptionError::NotOpen`], [`OptionError::Network`] if there is no way there any more.
+    pub fn udp_mtu(&self, now: Instant, id: SocketId) -> Result<Option<u32>, OptionError> {
+        let (slot, control) = self.demux.control(id).ok_or(NotOpen)?;
+        let seat = self.demux.seat(slot, &control);
+        let Some(Seat {
+            binding,
+            peer: Some((peer, _)),
+        }) = seat
+        else {
+            return Ok(None);
+        };
+        let device = binding.class.device;
+        let mtu = self.with_context(now, |cx| match peer {
+            IpAddr::V4(_) => local_route::<V4>(cx, peer, binding.addr, device).map(|r| r.mtu),
+            IpAddr::V6(_) => local_route::<V6>(cx, peer, binding.addr, device).map(|r| r.mtu),
+        })?;
+        Ok(Some(mtu))
+    }
+
     /// Sets what is done about the MTU of paths.
     ///
     /// # Errors
@@ -169,6 +262,15 @@ impl Stack {
     /// [`NotOpen`].
     pub fn udp_set_transparent(&self, id: SocketId, on: bool) -> Result<(), NotOpen> {
         self.set_flag(id, Flag::Transparent, on)
+    }
+
+    /// Allows the socket to be bound to addresses that are not ours, or not yet (`IP_FREEBIND`).
+    ///
+    /// # Errors
+    ///
+    /// [`NotOpen`].
+    pub fn udp_set_freebind(&self, id: SocketId, on: bool) -> Result<(), NotOpen> {
+        self.set_flag(id, Flag::Freebind, on)
     }
 
     /// Sets whether an IPv6 socket takes no IPv4 (`IPV6_V6ONLY`).

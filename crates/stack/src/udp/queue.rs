@@ -2,6 +2,8 @@
 //!
 //! Two queues with a lock each: cores put datagrams into the producers', and a reader whose own is
 //! empty takes over all that waits there at once. So reader and cores meet once for many datagrams.
+//! One that waits alone is taken from the producers' queue itself, which costs one lock, and the
+//! line that its arrival has touched.
 //!
 //! The charge (Linux's `sk_rmem_alloc`) lies beside the producers' queue, under its lock: whoever
 //! adds to it or takes from it has the lock anyway. A reader gives back what it has read when it
@@ -12,9 +14,9 @@ use core::fmt;
 use core::task::Waker;
 
 use forebay_sync::cache_line::CacheLine;
-use forebay_sync::loom::atomic::{AtomicU32, AtomicU64, Ordering};
-use forebay_sync::loom::{Mutex, MutexGuard, lock};
+use forebay_sync::loom::atomic::{AtomicU8, AtomicU64, Ordering};
 use forebay_sync::prefetch::prefetch_read;
+use forebay_sync::short_lock::{ShortGuard, ShortLock};
 
 use super::memory::Allowance;
 use crate::drop::DropReason;
@@ -22,19 +24,31 @@ use crate::packet::{ChecksumState, Packet, PacketQueue, Verdict};
 use crate::socket::{Options, SocketError};
 use crate::sysctl::Sysctls;
 
-/// Two cache lines: one that cores touch for a burst of datagrams, one that readers touch.
+/// Two cache lines: one that cores touch for a burst of datagrams, one that readers touch as long as
+/// there is something in it.
 #[derive(Debug, Default)]
 pub(crate) struct ReceiveQueue {
     inbox: CacheLine<Inbox>,
-    outbox: CacheLine<Outbox>,
+    outbox: CacheLine<ShortLock<Reader>>,
 }
 
 #[derive(Debug, Default)]
 struct Inbox {
     /// The socket's state, changed under the producers' lock.
     state: AtomicU64,
-    producers: Mutex<Producers>,
+    options: Options,
+    /// The error that the next call returns, as [`code_of`] says it; 0 is none.
+    error: AtomicU8,
+    /// Which queues have something: [`INBOX`], [`OUTBOX`]. Written under the producers' lock; the
+    /// bit of the outbox stays until its reader has looked for more.
+    filled: AtomicU8,
+    producers: ShortLock<Producers>,
 }
+
+/// The producers' queue has something.
+const INBOX: u8 = 1;
+/// The reader's queue has something.
+const OUTBOX: u8 = 2;
 
 #[derive(Default)]
 struct Producers {
@@ -51,14 +65,6 @@ struct Producers {
 struct Wakers {
     first: Waker,
     others: Vec<Waker>,
-}
-
-#[derive(Debug, Default)]
-struct Outbox {
-    reader: Mutex<Reader>,
-    /// The error that the next call returns, as [`code_of`] says it; 0 is none.
-    error: AtomicU32,
-    options: Options,
 }
 
 #[derive(Default)]
@@ -109,12 +115,17 @@ impl ReceiveQueue {
         sysctls: &Sysctls,
         state: u64,
     ) -> Result<(), Moved> {
-        let mut producers = lock(&self.inbox.producers);
+        let mut producers = self.inbox.producers.lock();
         if self.inbox.state.load(Ordering::Relaxed) != state {
             return Err(Moved);
         }
         producers.take(datagrams, allowance, sysctls);
-        if producers.wakers.is_some() && !producers.packets.is_empty() {
+        if producers.packets.is_empty() {
+            return Ok(());
+        }
+        let filled = self.inbox.filled.load(Ordering::Relaxed);
+        self.inbox.filled.store(filled | INBOX, Ordering::Relaxed);
+        if producers.wakers.is_some() {
             let wakers = producers.wakers.take();
             drop(producers);
             wake(wakers);
@@ -124,12 +135,12 @@ impl ReceiveQueue {
 
     /// Sets the limit; below 2^31, so that the charge can't wrap.
     pub(crate) fn set_limit(&self, bytes: u32) {
-        lock(&self.inbox.producers).limit = bytes.min(i32::MAX as u32);
+        self.inbox.producers.lock().limit = bytes.min(i32::MAX as u32);
     }
 
     pub(crate) fn memory(&self) -> Memory {
-        let reader = lock(&self.outbox.reader);
-        let producers = lock(&self.inbox.producers);
+        let reader = self.outbox.lock();
+        let producers = self.inbox.producers.lock();
         Memory {
             used: producers.alloc - reader.deficit,
             limit: producers.limit,
@@ -144,7 +155,7 @@ impl ReceiveQueue {
 
     /// Calls `change` with what sets the socket's state, while no datagram can get in.
     pub(crate) fn change_state(&self, change: impl FnOnce(&dyn Fn(u64))) {
-        let _producers = lock(&self.inbox.producers);
+        let _producers = self.inbox.producers.lock();
         change(&|state| self.inbox.state.store(state, Ordering::Release));
     }
 }
@@ -188,6 +199,14 @@ impl Producers {
         datagrams.append(&mut refused);
     }
 
+    /// Takes a datagram out, with its charge.
+    #[inline]
+    fn pop(&mut self) -> Option<Packet> {
+        let packet = self.packets.pop()?;
+        self.alloc -= truesize(&packet);
+        Some(packet)
+    }
+
     fn fits(&self, bytes: usize) -> bool {
         self.alloc as usize + bytes <= self.limit as usize
     }
@@ -196,15 +215,38 @@ impl Producers {
 /// A reader's hold on the queue: others wait, cores don't.
 pub(crate) struct Reading<'a> {
     inbox: &'a Inbox,
-    reader: MutexGuard<'a, Reader>,
+    reader: ShortGuard<'a, Reader>,
 }
 
 /// Reading.
 impl ReceiveQueue {
+    /// Takes the datagram at the front, if `is_right` says under a lock that the queue is still the
+    /// caller's socket's: as [`read`](Self::read) and [`Reading::pop`] do.
+    #[inline]
+    pub(crate) fn pop(&self, is_right: impl Fn() -> bool) -> Option<Packet> {
+        match self.inbox.filled.load(Ordering::Relaxed) {
+            0 => return None,
+            INBOX => {
+                let mut producers = self.inbox.producers.lock();
+                let is_all = self.inbox.filled.load(Ordering::Relaxed) == INBOX;
+                if is_all && producers.packets.len() == 1 {
+                    return if is_right() {
+                        self.inbox.filled.store(0, Ordering::Relaxed);
+                        producers.pop()
+                    } else {
+                        None
+                    };
+                }
+            }
+            _ => {}
+        }
+        self.read(is_right)?.pop()
+    }
+
     /// Begins to read, if `is_right` says under the lock that the queue is still the caller's
     /// socket's. A socket is closed only under this lock, so its slot serves no other one meanwhile.
     pub(crate) fn read(&self, is_right: impl FnOnce() -> bool) -> Option<Reading<'_>> {
-        let reader = lock(&self.outbox.reader);
+        let reader = self.outbox.lock();
         is_right().then_some(Reading {
             inbox: &self.inbox,
             reader,
@@ -213,18 +255,19 @@ impl ReceiveQueue {
 
     /// Empties the queue of a socket that takes nothing any more, and gives its charge back.
     pub(crate) fn purge(&self) -> PacketQueue {
-        let mut reader = lock(&self.outbox.reader);
+        let mut reader = self.outbox.lock();
         let mut packets = core::mem::take(&mut reader.packets);
-        let mut producers = lock(&self.inbox.producers);
+        let mut producers = self.inbox.producers.lock();
         packets.append(&mut producers.packets);
         reader.deficit = 0;
         producers.alloc = 0;
-        self.outbox.error.store(0, Ordering::Relaxed);
+        self.inbox.filled.store(0, Ordering::Relaxed);
+        self.inbox.error.store(0, Ordering::Relaxed);
         packets
     }
 
     pub(crate) fn options(&self) -> &Options {
-        &self.outbox.options
+        &self.inbox.options
     }
 }
 
@@ -265,6 +308,7 @@ impl Reading<'_> {
         let packet = self.reader.packets.pop()?;
         if self.reader.packets.is_empty() {
             producers.alloc -= truesize(&packet);
+            self.inbox.filled.store(0, Ordering::Relaxed);
         } else {
             self.reader.deficit = truesize(&packet);
         }
@@ -278,11 +322,13 @@ impl Reading<'_> {
 
 impl Reader {
     /// Gives back what is owed and takes over what waits.
-    fn refill<'a>(&mut self, inbox: &'a Inbox) -> MutexGuard<'a, Producers> {
-        let mut producers = lock(&inbox.producers);
+    fn refill<'a>(&mut self, inbox: &'a Inbox) -> ShortGuard<'a, Producers> {
+        let mut producers = inbox.producers.lock();
         producers.alloc -= core::mem::take(&mut self.deficit);
         self.threshold = producers.limit / 4;
         self.packets.append(&mut producers.packets);
+        let filled = if self.packets.is_empty() { 0 } else { OUTBOX };
+        inbox.filled.store(filled, Ordering::Relaxed);
         producers
     }
 }
@@ -291,8 +337,8 @@ impl Reader {
 impl ReceiveQueue {
     /// Has `waker` woken when there is something to read; at once if there is.
     pub(crate) fn register(&self, waker: &Waker) {
-        let reader = lock(&self.outbox.reader);
-        let mut producers = lock(&self.inbox.producers);
+        let reader = self.outbox.lock();
+        let mut producers = self.inbox.producers.lock();
         let is_ready =
             !reader.packets.is_empty() || !producers.packets.is_empty() || self.has_error();
         if is_ready {
@@ -305,31 +351,31 @@ impl ReceiveQueue {
 
     /// Has `waker` woken when something comes, whatever is there already.
     pub(crate) fn arm(&self, waker: &Waker) {
-        lock(&self.inbox.producers).add_waker(waker);
+        self.inbox.producers.lock().add_waker(waker);
     }
 
     /// Forgets a waker that nobody listens to any more.
     pub(crate) fn disarm(&self, waker: &Waker) {
-        let mut producers = lock(&self.inbox.producers);
+        let mut producers = self.inbox.producers.lock();
         let kept = producers.wakers.take();
         producers.wakers = kept.and_then(|wakers| wakers.without(waker));
     }
 
     /// Wakes everybody who waits.
     pub(crate) fn wake(&self) {
-        let wakers = lock(&self.inbox.producers).wakers.take();
+        let wakers = self.inbox.producers.lock().wakers.take();
         wake(wakers);
     }
 
     /// Remembers an error for the next call.
     pub(crate) fn set_error(&self, error: SocketError) {
-        self.outbox.error.store(code_of(error), Ordering::Release);
+        self.inbox.error.store(code_of(error), Ordering::Release);
         self.wake();
     }
 
     /// Whether the next call returns an error.
     pub(crate) fn has_error(&self) -> bool {
-        self.outbox.error.load(Ordering::Relaxed) != 0
+        self.inbox.error.load(Ordering::Relaxed) != 0
     }
 
     /// The error that happened since the last call; it is told once.
@@ -338,7 +384,7 @@ impl ReceiveQueue {
         if !self.has_error() {
             return None;
         }
-        let code = self.outbox.error.swap(0, Ordering::Acquire);
+        let code = self.inbox.error.swap(0, Ordering::Acquire);
         ERRORS.into_iter().find(|error| code_of(*error) == code)
     }
 }
@@ -396,8 +442,8 @@ const ERRORS: [SocketError; 9] = [
     SocketError::MessageTooLong,
 ];
 
-fn code_of(error: SocketError) -> u32 {
-    error as u32 + 1
+fn code_of(error: SocketError) -> u8 {
+    error as u8 + 1
 }
 
 fn truesize(packet: &Packet) -> u32 {

@@ -1,11 +1,11 @@
 //! Datagrams that an application reads.
 
-use core::net::{IpAddr, SocketAddr};
+use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4};
 use std::io::IoSliceMut;
 
 use super::checksum;
 use super::datagram::Datagram;
-use super::info::present;
+use super::info::present_v6;
 use super::queue::Reading;
 use super::socket::NotOpen;
 use crate::core::Local;
@@ -49,6 +49,9 @@ pub struct Received {
     pub tos: u8,
     /// When it came (`SO_TIMESTAMPNS`), by the clock that drives the stack.
     pub timestamp: Instant,
+    /// Set if these are several datagrams, joined for a socket that has asked for that (`UDP_GRO`):
+    /// payload bytes of each but the last, which may be shorter.
+    pub segment_size: Option<u16>,
 }
 
 /// A place for one datagram of [`Stack::udp_recv_batch`].
@@ -84,7 +87,7 @@ impl Stack {
         buf: &mut [u8],
         peek: bool,
     ) -> Result<Option<Received>, RecvError> {
-        self.udp_recv_vectored(id, &mut [IoSliceMut::new(buf)], peek)
+        self.recv_with(id, peek, |packet, offset| packet.copy_to(offset, buf))
     }
 
     /// As [`udp_recv`](Self::udp_recv), into several buffers, each of which is filled before the
@@ -99,18 +102,36 @@ impl Stack {
         bufs: &mut [IoSliceMut<'_>],
         peek: bool,
     ) -> Result<Option<Received>, RecvError> {
+        self.recv_with(id, peek, |packet, mut offset| {
+            let start = offset;
+            for buf in bufs {
+                offset += packet.copy_to(offset, buf);
+            }
+            offset - start
+        })
+    }
+
+    /// Looks at the datagram at the front of the queue: copies what fits into `bufs`, from byte
+    /// `offset` of its payload on (`SO_PEEK_OFF`). `None` if there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`RecvError`].
+    pub fn udp_peek_at(
+        &self,
+        id: SocketId,
+        offset: usize,
+        bufs: &mut [IoSliceMut<'_>],
+    ) -> Result<Option<Received>, RecvError> {
         let slot = self.readable(id)?;
-        if peek {
-            return Ok(self.peek(slot, id, bufs));
-        }
         let inet6 = slot.options().has(Flag::Inet6);
-        Ok(self.take(slot, id).map(|packet| {
-            let received = copy_out(&packet, inet6, bufs);
-            self.with_idle_core(|core| {
-                self.sock_rps_record_flow(core, slot, packet.hash);
-                consume(&mut core.local, packet);
-            });
-            received
+        Ok(self.first_good(slot, id, |packet| {
+            let begin = payload_offset(packet).saturating_add(offset);
+            let mut len = 0;
+            for buf in bufs {
+                len += packet.copy_to(begin.saturating_add(len), buf);
+            }
+            about(packet, inet6, len)
         }))
     }
 
@@ -142,8 +163,8 @@ impl Stack {
                     if !checksum::is_good(&packet) {
                         drop_bad(core, slot, packet);
                     } else if let Some(place) = places.next() {
-                        let bufs = &mut [IoSliceMut::new(place.buf)];
-                        place.received = Some(copy_out(&packet, inet6, bufs));
+                        let len = packet.copy_to(payload_offset(&packet), place.buf);
+                        place.received = Some(about(&packet, inet6, len));
                         consume(core, packet);
                         filled += 1;
                     }
@@ -168,7 +189,7 @@ impl Stack {
                 self.sock_rps_record_flow(core, slot, packet.hash);
                 core.local.count(in_datagrams(packet.version));
             });
-            let about = copy_out(&packet, inet6, &mut []);
+            let about = about(&packet, inet6, 0);
             Datagram::new(packet, about, self.demux.memory())
         }))
     }
@@ -207,7 +228,53 @@ impl Stack {
         Ok(slot.queue.take_error())
     }
 
+    /// Has the datagram at the front copied from an offset on; `copy` says how much it did.
+    #[inline]
+    fn recv_with(
+        &self,
+        id: SocketId,
+        peek: bool,
+        copy: impl FnOnce(&Packet, usize) -> usize,
+    ) -> Result<Option<Received>, RecvError> {
+        let slot = self.readable(id)?;
+        let inet6 = slot.options().has(Flag::Inet6);
+        if peek {
+            return Ok(self.first_good(slot, id, |packet| {
+                let len = copy(packet, payload_offset(packet));
+                about(packet, inet6, len)
+            }));
+        }
+        let Some(packet) = self.take(slot, id) else {
+            return Ok(None);
+        };
+        let len = copy(&packet, payload_offset(&packet));
+        match (packet.version, inet6) {
+            (IpVersion::V4, false) => self.finish::<PlainV4>(slot, packet, len),
+            (IpVersion::V4, true) => self.finish::<MappedV4>(slot, packet, len),
+            (IpVersion::V6, _) => self.finish::<PlainV6>(slot, packet, len),
+        }
+    }
+
+    /// Frees a datagram whose payload was copied, and tells of it: what
+    /// [`recv_with`](Self::recv_with) returns, in the place where it is returned. A function for each
+    /// kind: merged, they would write the same words byte by byte.
+    #[inline(never)]
+    fn finish<S: Shown>(
+        &self,
+        slot: &Slot,
+        packet: Packet,
+        len: usize,
+    ) -> Result<Option<Received>, RecvError> {
+        let received = S::about(&packet, len);
+        self.with_idle_core(|core| {
+            self.sock_rps_record_flow(core, slot, packet.hash);
+            consume(&mut core.local, packet);
+        });
+        Ok(Some(received))
+    }
+
     /// The slot of a socket that has no error to tell.
+    #[inline]
     fn readable(&self, id: SocketId) -> Result<&Slot, RecvError> {
         let slot = self.demux.sockets().get(id).ok_or(NotOpen)?;
         match slot.queue.take_error() {
@@ -217,19 +284,15 @@ impl Stack {
     }
 
     /// The first good datagram; bad ones before it are dropped.
+    #[inline]
     fn take(&self, slot: &Slot, id: SocketId) -> Option<Packet> {
         loop {
-            let packet = read(slot, id)?.pop()?;
+            let packet = slot.queue.pop(|| slot.status_of(id).is_some())?;
             if checksum::is_good(&packet) {
                 return Some(packet);
             }
             self.with_local(|core| drop_bad(core, slot, packet));
         }
-    }
-
-    fn peek(&self, slot: &Slot, id: SocketId, bufs: &mut [IoSliceMut<'_>]) -> Option<Received> {
-        let inet6 = slot.options().has(Flag::Inet6);
-        self.first_good(slot, id, |packet| copy_out(packet, inet6, bufs))
     }
 
     /// Looks at the first good datagram, which is verified and stays; bad ones before it are
@@ -289,35 +352,79 @@ fn consume(core: &mut Local, packet: Packet) {
     core.consume(packet);
 }
 
+#[cold]
 fn drop_bad(core: &mut Local, slot: &Slot, packet: Packet) {
     slot.add_drops(1);
     core.allowance.uncharge(packet.truesize());
     core.drop(packet, DropReason::UdpCsum);
 }
 
-fn copy_out(packet: &Packet, inet6: bool, bufs: &mut [IoSliceMut<'_>]) -> Received {
-    match packet.version {
-        IpVersion::V4 => copy_from::<V4>(packet, inet6, bufs),
-        IpVersion::V6 => copy_from::<V6>(packet, inet6, bufs),
+/// What is told of a datagram of which so many bytes were copied.
+#[inline]
+fn about(packet: &Packet, inet6: bool, len: usize) -> Received {
+    match (packet.version, inet6) {
+        (IpVersion::V4, false) => PlainV4::about(packet, len),
+        (IpVersion::V4, true) => MappedV4::about(packet, len),
+        (IpVersion::V6, _) => PlainV6::about(packet, len),
     }
 }
 
-fn copy_from<F: Family>(packet: &Packet, inet6: bool, bufs: &mut [IoSliceMut<'_>]) -> Received {
-    let offset = payload_offset(packet);
-    let mut len = 0;
-    for buf in bufs {
-        len += packet.copy_to(offset + len, buf);
+/// How addresses of a family are shown to a socket.
+trait Shown {
+    type Family: Family;
+
+    fn show(addr: <Self::Family as Family>::Addr, port: u16, iif: u32) -> SocketAddr;
+
+    #[inline]
+    fn about(packet: &Packet, len: usize) -> Received {
+        let (src, dst) = (Self::Family::src(packet), Self::Family::dst(packet));
+        Received {
+            len,
+            full_len: packet.total_len().saturating_sub(payload_offset(packet)),
+            from: Self::show(src, packet.src_port, packet.iif),
+            local: Self::show(dst, packet.dst_port, packet.iif),
+            iif: packet.iif,
+            ttl: Self::Family::hop_limit(packet),
+            tos: Self::Family::traffic_class(packet),
+            timestamp: packet.timestamp,
+            segment_size: packet.gso.map(|gso| gso.size.get()),
+        }
     }
-    let (from, local): (IpAddr, IpAddr) = (F::src(packet).into(), F::dst(packet).into());
-    Received {
-        len,
-        full_len: packet.total_len().saturating_sub(offset),
-        from: present(from, packet.src_port, inet6, packet.iif),
-        local: present(local, packet.dst_port, inet6, packet.iif),
-        iif: packet.iif,
-        ttl: F::hop_limit(packet),
-        tos: F::traffic_class(packet),
-        timestamp: packet.timestamp,
+}
+
+/// IPv4 on an IPv4 socket.
+struct PlainV4;
+
+impl Shown for PlainV4 {
+    type Family = V4;
+
+    #[inline]
+    fn show(addr: Ipv4Addr, port: u16, _iif: u32) -> SocketAddr {
+        SocketAddrV4::new(addr, port).into()
+    }
+}
+
+/// IPv4 on an IPv6 socket.
+struct MappedV4;
+
+impl Shown for MappedV4 {
+    type Family = V4;
+
+    #[inline]
+    fn show(addr: Ipv4Addr, port: u16, iif: u32) -> SocketAddr {
+        present_v6(addr.to_ipv6_mapped(), port, iif)
+    }
+}
+
+/// IPv6.
+struct PlainV6;
+
+impl Shown for PlainV6 {
+    type Family = V6;
+
+    #[inline]
+    fn show(addr: Ipv6Addr, port: u16, iif: u32) -> SocketAddr {
+        present_v6(addr, port, iif)
     }
 }
 

@@ -1,11 +1,13 @@
 //! Datagrams that go out.
 
 use core::net::{IpAddr, SocketAddr};
+use core::num::NonZeroU16;
 use std::io::IoSlice;
 
 use zerocopy::IntoBytes;
 
 use super::error::{ErrorOrigin, ErrorReport};
+use super::gso;
 use super::info::present;
 use super::multicast;
 use super::options::MtuDiscover;
@@ -14,7 +16,7 @@ use crate::core::Context;
 use crate::family::{Family, V4, V6};
 use crate::fib::RouteKind;
 use crate::interface::LOOPBACK;
-use crate::packet::{ChecksumState, IpVersion, Packet};
+use crate::packet::{ChecksumState, Gso, IpVersion, Packet};
 use crate::socket::{Flag, Mode, MulticastOptions, Slot, SocketError, SocketId};
 use crate::stack::Stack;
 use crate::time::Instant;
@@ -60,6 +62,9 @@ pub struct Message<'a> {
     pub ttl: Option<u8>,
     /// Type of service or traffic class (`IP_TOS`), if not the socket's.
     pub tos: Option<u8>,
+    /// Payload bytes of each datagram that the message is cut into (`UDP_SEGMENT`), if not the
+    /// socket's; 0 sends it as it is.
+    pub segment_size: Option<u16>,
 }
 
 impl Stack {
@@ -271,12 +276,20 @@ impl Outgoing<'_> {
         if !discover.uses_path() {
             route.mtu = route.link_mtu;
         }
+        let size = self.message.segment_size;
+        let size = NonZeroU16::new(
+            size.unwrap_or_else(|| cx.stack.demux.sockets().segment_size(self.slot)),
+        );
+        let gso = match size {
+            Some(size) => gso::plan::<F>(self.payload_len(), size, route.mtu)?,
+            None => None,
+        };
         let len = F::HEADER_LEN + UdpHeader::LEN + self.payload_len();
-        if discover.refuses() && len > route.mtu as usize {
+        if gso.is_none() && discover.refuses() && len > route.mtu as usize {
             self.report_too_long(&route);
             return Err(SendError::MessageTooLong.into());
         }
-        let Some(packet) = self.build::<F>(cx, &route) else {
+        let Some(packet) = self.build::<F>(cx, &route, gso) else {
             cx.core.count(F::MIB.udp_sndbuf_errors);
             return Err(SendError::NoBuffers.into());
         };
@@ -317,7 +330,12 @@ impl Outgoing<'_> {
         self.message.payload.iter().map(|slice| slice.len()).sum()
     }
 
-    fn build<F: Family>(&self, cx: &mut Context<'_>, route: &OutputRoute<'_, F>) -> Option<Packet> {
+    fn build<F: Family>(
+        &self,
+        cx: &mut Context<'_>,
+        route: &OutputRoute<'_, F>,
+        gso: Option<Gso>,
+    ) -> Option<Packet> {
         let len = UdpHeader::LEN + self.payload_len();
         let mut header = UdpHeader {
             src_port: self.from.1.into(),
@@ -326,7 +344,8 @@ impl Outgoing<'_> {
             checksum: 0.into(),
         };
         let mut sum = F::pseudo_header(route.src, route.dst, protocol::UDP, len);
-        let by_device = is_left_to_device(cx, route, len);
+        // Whoever cuts the packet fills in the checksums.
+        let by_device = gso.is_some() || is_left_to_device(cx, route, len);
         if by_device {
             // The device adds the rest to what the field holds.
             header.checksum = (!sum.finish()).into();
@@ -355,6 +374,7 @@ impl Outgoing<'_> {
             },
             false => ChecksumState::Verified,
         };
+        packet.gso = gso;
         Some(packet)
     }
 }

@@ -16,7 +16,7 @@ use crate::socket::{Control, Flag, Mode, Slot, SocketId};
 use crate::stack::Stack;
 use crate::sysctl::Knob;
 use crate::time::Instant;
-use crate::transmit::{self, SendError};
+use crate::transmit::{self, OutputRoute, SendError};
 
 /// The socket is closed (EBADF).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -40,6 +40,9 @@ pub enum BindError {
     /// EAFNOSUPPORT.
     #[error("address family not supported by the socket")]
     FamilyNotSupported,
+    /// EINVAL: an IPv4 address for an IPv6 socket that takes no IPv4.
+    #[error("an IPv4 address for a socket that takes IPv6 only")]
+    OnlyIpv6,
     /// EADDRINUSE; of the ephemeral ports, all are.
     #[error("address already in use")]
     InUse,
@@ -110,14 +113,13 @@ impl Stack {
         }
         let ip = addr.ip().to_canonical();
         let options = slot.options();
-        let is_foreign = match options.has(Flag::Inet6) {
-            true => ip.is_ipv4() && options.has(Flag::V6Only),
-            false => ip.is_ipv6(),
-        };
-        if is_foreign {
-            return Err(BindError::FamilyNotSupported);
+        match (options.has(Flag::Inet6), ip.is_ipv6()) {
+            (true, false) if options.has(Flag::V6Only) => return Err(BindError::OnlyIpv6),
+            (false, true) => return Err(BindError::FamilyNotSupported),
+            _ => {}
         }
         let is_ours = ip.is_unspecified()
+            || options.has(Flag::Freebind)
             || self.with_context(Instant::ZERO, |cx| may_be_local(cx, slot, ip));
         if !is_ours {
             return Err(BindError::NotAvailable);
@@ -127,6 +129,10 @@ impl Stack {
         }
         let binding = binding_of(slot, &control, ip, addr.port());
         self.bind(id, slot, &mut control, &binding)?;
+        if ip.is_ipv6() && !ip.is_unspecified() {
+            // There is nothing of IPv4 that could come to it.
+            options.set(Flag::V6Only, true);
+        }
         control.chose_addr = ip != every_address(slot);
         control.chose_port = addr.port() != 0;
         Ok(())
@@ -248,6 +254,7 @@ impl Stack {
     pub fn udp_close(&self, id: SocketId) -> Result<(), NotOpen> {
         let closed = self.demux.close(id, |slot| {
             self.discard_programs(slot);
+            self.switch_gro(slot, false);
             self.leave_all_groups(slot);
             let mut packets = slot.queue.purge();
             slot.queue.wake();
@@ -313,14 +320,24 @@ fn local_towards<F: Family>(
     own: IpAddr,
     device: u32,
 ) -> Result<IpAddr, ConnectError> {
-    let dst = F::from_ip(peer).ok_or(ConnectError::FamilyNotSupported)?;
-    let src = F::from_ip(own).filter(|own| *own != F::UNSPECIFIED);
-    let oif = (device != 0).then_some(device);
-    let route = transmit::route_output::<F>(cx, dst, src, oif)?;
+    let route = local_route::<F>(cx, peer, own, device)?;
     if route.kind == RouteKind::Broadcast && !slot.options().has(Flag::Broadcast) {
         return Err(SendError::AccessDenied.into());
     }
     Ok(route.src.into())
+}
+
+/// The way to a peer of the family from an address of ours, or from the one that routing chooses.
+pub(super) fn local_route<'g, F: Family>(
+    cx: &Context<'g>,
+    peer: IpAddr,
+    own: IpAddr,
+    device: u32,
+) -> Result<OutputRoute<'g, F>, SendError> {
+    let dst = F::from_ip(peer).ok_or(SendError::NetworkUnreachable)?;
+    let src = F::from_ip(own).filter(|own| *own != F::UNSPECIFIED);
+    let oif = (device != 0).then_some(device);
+    transmit::route_output::<F>(cx, dst, src, oif)
 }
 
 fn binding_of(slot: &Slot, control: &Control, addr: IpAddr, port: u16) -> Binding {

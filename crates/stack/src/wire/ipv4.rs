@@ -4,7 +4,7 @@ use core::net::Ipv4Addr;
 use zerocopy::byteorder::network_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::checksum::{self, Checksum};
+use super::checksum;
 
 /// "Don't fragment".
 pub const FLAG_DF: u16 = 0x4000;
@@ -66,6 +66,12 @@ impl Ipv4Header {
         usize::from(self.version_ihl & 0xf) * 4
     }
 
+    /// Whether the first byte is that of nearly all IPv4 packets: version 4, no options.
+    #[inline]
+    pub fn has_no_options(&self) -> bool {
+        self.version_ihl == 0x45
+    }
+
     /// Writes the IHL field from a length in bytes (a multiple of 4, at most 60).
     pub fn set_header_len(&mut self, bytes: usize) {
         #[expect(
@@ -111,28 +117,27 @@ impl Ipv4Header {
     /// Whether the checksum is right, of a header without options.
     #[inline]
     pub fn checksum_is_right(&self) -> bool {
-        let mut sum = Checksum::new();
-        sum.add_header(zerocopy::transmute_ref!(self));
-        sum.is_valid()
+        checksum::header_is_valid(zerocopy::transmute_ref!(self))
     }
 
-    /// Lowers a TTL that is not 0 by one and mends the checksum by difference (RFC 1624 equation 3),
-    /// so that a header that arrived corrupt stays corrupt.
+    /// Lowers a TTL that is not 0 by one and mends the checksum by difference, so that a header that
+    /// arrived corrupt stays corrupt.
     #[inline]
     pub fn decrement_ttl(&mut self) {
-        // Of the word that holds TTL and protocol, the complement of the old and the new add up to
-        // the same number whatever they are.
-        const CHANGE: u32 = 0xffff - 0x0100;
+        // The word that holds TTL and protocol loses 0x0100, so the complement of the sum gains it.
+        // This is RFC 1624 equation 3 for that case, and never leaves 0xffff, as it says there; like
+        // all one's complement sums, in whatever byte order.
+        const CHANGE: u32 = 0x0100_u16.to_be() as u32;
 
         self.ttl = self.ttl.wrapping_sub(1);
-        let sum = u32::from(!self.checksum.get()) + CHANGE;
-        let sum = (sum & 0xffff) + (sum >> 16);
+        let sum = u32::from(u16::from_ne_bytes(self.checksum.to_bytes())) + CHANGE;
+        let carry = u32::from(sum >= 0xffff);
         #[expect(
             clippy::cast_possible_truncation,
-            reason = "two 16-bit numbers, folded"
+            reason = "two 16-bit numbers, the carry added back in"
         )]
-        let sum = sum as u16;
-        self.checksum = (!sum).into();
+        let sum = (sum + carry) as u16;
+        self.checksum = U16::from_bytes(sum.to_ne_bytes());
     }
 }
 

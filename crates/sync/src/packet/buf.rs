@@ -108,10 +108,14 @@ impl<M> Buf<M> {
 
     /// Cuts the whole packet to its first `total` bytes; fragments left empty
     /// are freed. No change if it is not longer.
+    #[inline]
     pub fn truncate(&mut self, total: usize) {
-        if total >= self.total_len() {
-            return;
+        if total < self.total_len() {
+            self.cut(total);
         }
+    }
+
+    fn cut(&mut self, total: usize) {
         let Some(kept) = total.checked_sub(self.len()).filter(|&kept| kept > 0) else {
             self.head_mut().frag = None;
             self.set_span(self.headroom(), total.min(self.len()));
@@ -235,7 +239,19 @@ impl<M> Buf<M> {
 
     /// Copies from byte `offset` of the packet on, across fragments, until
     /// `out` is full or the packet ends. Returns the number of bytes copied.
+    #[inline]
     pub fn copy_to(&self, offset: usize, out: &mut [u8]) -> usize {
+        if self.has_frags() {
+            return self.copy_chunks_to(offset, out);
+        }
+        let from = self.data().get(offset..).unwrap_or_default();
+        let n = from.len().min(out.len());
+        out[..n].copy_from_slice(&from[..n]);
+        n
+    }
+
+    #[cold]
+    fn copy_chunks_to(&self, offset: usize, out: &mut [u8]) -> usize {
         let mut skip = offset;
         let mut copied = 0;
         for chunk in self.chunks() {
@@ -253,10 +269,13 @@ impl<M> Buf<M> {
     /// fragments left empty. False, and no change, if the packet or the
     /// tailroom is too short.
     #[must_use = "it may be impossible"]
+    #[inline]
     pub fn linearize(&mut self, n: usize) -> bool {
-        if n <= self.len() {
-            return true;
-        }
+        n <= self.len() || self.pull_up(n)
+    }
+
+    #[cold]
+    fn pull_up(&mut self, n: usize) -> bool {
         if n > self.total_len() || n - self.len() > self.tailroom() {
             return false;
         }

@@ -114,15 +114,30 @@ impl<M> Cache<M> {
     /// to their own.
     #[inline]
     pub fn free(&mut self, buf: Buf<M>) {
+        if buf.has_frags() {
+            self.free_frags(buf);
+        } else {
+            self.free_one(buf);
+        }
+    }
+
+    #[cold]
+    fn free_frags(&mut self, buf: Buf<M>) {
         let mut rest = Some(buf);
         while let Some(mut buf) = rest {
             rest = buf.head_mut().frag.take();
-            if buf.head().pool == self.shared.id {
-                self.slots.push(buf.into_slot());
-            }
-            if self.slots.len() > CACHE_MAX {
-                self.spill();
-            }
+            self.free_one(buf);
+        }
+    }
+
+    /// A buffer without fragments.
+    #[inline]
+    fn free_one(&mut self, buf: Buf<M>) {
+        if buf.head().pool == self.shared.id {
+            self.slots.push(buf.into_slot());
+        }
+        if self.slots.len() > CACHE_MAX {
+            self.spill();
         }
     }
 

@@ -4,8 +4,8 @@ use std::iter::successors;
 use std::mem::take;
 use std::ptr::NonNull;
 
-use super::Buf;
 use super::slot::Slot;
+use super::{Buf, STRIDE};
 use crate::prefetch::fetch;
 
 /// A first-in-first-out queue of packets, linked through their buffers: it
@@ -14,8 +14,9 @@ pub struct Queue<M> {
     head: Option<Buf<M>>,
     /// The last packet's slot, while there is one.
     tail: Option<NonNull<Slot<M>>>,
-    len: usize,
-    bytes: usize,
+    len: u32,
+    /// Buffers beyond one for each packet.
+    frags: u32,
 }
 
 // SAFETY: the queue owns its packets alone; `tail` is one of them.
@@ -31,17 +32,19 @@ impl<M> Queue<M> {
             head: None,
             tail: None,
             len: 0,
-            bytes: 0,
+            frags: 0,
         }
     }
 
     /// Puts a packet at the end.
     #[inline(always)]
     pub fn push(&mut self, packet: Buf<M>) {
-        let (last, bytes) = (packet.slot(), packet.truesize());
+        if packet.has_frags() {
+            self.frags += packet.buffers() as u32 - 1;
+        }
+        let last = packet.slot();
         self.link(packet, last);
         self.len += 1;
-        self.bytes += bytes;
     }
 
     /// Takes the packet at the front.
@@ -54,49 +57,54 @@ impl<M> Queue<M> {
             None => self.tail = None,
         }
         self.len -= 1;
-        self.bytes -= packet.truesize();
+        self.frags -= packet.buffers() as u32 - 1;
         Some(packet)
     }
 
     /// Takes up to `max` packets at the front, to the end of `out`.
     pub fn pop_many(&mut self, max: usize, out: &mut Vec<Buf<M>>) {
-        if self.len > max {
+        if self.len() > max {
             out.extend((0..max).map_while(|_| self.pop()));
             return;
         }
         // All of them: nothing left to account for.
-        out.reserve(self.len);
-        let mut next = take(self).head.take();
-        while let Some(mut packet) = next {
+        out.reserve(self.len());
+        let mut written = 0;
+        let mut all = take(self);
+        let mut next = all.head.take();
+        for place in &mut out.spare_capacity_mut()[..all.len()] {
+            let Some(mut packet) = next else { break };
             next = packet.head_mut().next.take();
             if let Some(next) = &next {
                 fetch(next.slot().as_ptr().cast());
             }
-            out.push(packet);
+            place.write(packet);
+            written += 1;
         }
+        // SAFETY: that many places behind the vector's elements were written.
+        unsafe { out.set_len(out.len() + written) };
     }
 
     /// Moves all packets of `other` to the end, in constant time.
     #[inline]
     pub fn append(&mut self, other: &mut Self) {
-        let mut other = take(other);
         if let (Some(first), Some(last)) = (other.head.take(), other.tail.take()) {
             self.link(first, last);
             self.len += take(&mut other.len);
-            self.bytes += take(&mut other.bytes);
+            self.frags += take(&mut other.frags);
         }
     }
 
     /// Packets in the queue.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.len
+        self.len as usize
     }
 
     /// Bytes of memory its packets hold: the sum of [`Buf::truesize`].
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.bytes
+        (self.len + self.frags) as usize * STRIDE
     }
 
     /// Whether there is no packet.
@@ -127,10 +135,14 @@ impl<M> Queue<M> {
     fn link(&mut self, first: Buf<M>, last: NonNull<Slot<M>>) {
         match self.tail {
             None => self.head = Some(first),
-            // SAFETY: `tail` is the last packet of this queue, which is
-            // borrowed mutably; no reference to it exists, and its link is
-            // empty, so nothing is overwritten.
-            Some(tail) => unsafe { (*tail.as_ptr()).next = Some(first) },
+            Some(tail) => {
+                // SAFETY: `tail` is the last packet of this queue, which is
+                // borrowed mutably; no reference to it exists.
+                let link = unsafe { &raw mut (*tail.as_ptr()).next };
+                // SAFETY: as above; and the link is empty, so that nothing is
+                // lost with what it held.
+                unsafe { link.write(Some(first)) };
+            }
         }
         self.tail = Some(last);
     }

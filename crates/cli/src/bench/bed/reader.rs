@@ -1,5 +1,7 @@
 //! The application of a bench: it reads what its sockets received, and looks at each datagram.
 
+use std::iter;
+
 use anyhow::{bail, ensure};
 use forebay::core::Stack;
 use forebay::core::socket::SocketId;
@@ -56,6 +58,28 @@ impl Plan {
     }
 }
 
+/// What is still to be read, where datagrams of two queues may overtake each other.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    /// By number: whose it is.
+    due: Vec<Option<SocketId>>,
+}
+
+impl Ledger {
+    /// For datagrams whose numbers go up from 0 on, each for a socket.
+    pub(super) fn new(sockets: &[SocketId]) -> Self {
+        Self {
+            due: sockets.iter().copied().map(Some).collect(),
+        }
+    }
+
+    /// Whether a socket was to read this, and has not yet.
+    fn settle(&mut self, payload: &[u8], socket: SocketId) -> bool {
+        let due = packet::sequence_of(payload).and_then(|at| self.due.get_mut(at as usize));
+        payload.len() == PAYLOAD && due.is_some_and(|due| due.take() == Some(socket))
+    }
+}
+
 /// The application's buffers.
 pub(super) struct Buffers([[u8; ROOM]; BATCH]);
 
@@ -104,18 +128,35 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Looks at what was read.
+    /// Looks at what was read, in order.
     pub(super) fn check(&self, plan: &Plan) -> anyhow::Result<()> {
         for (slot, sequence) in self.slots.iter().zip(&plan.sequences) {
-            let len = slot.received.map_or(0, |received| received.len);
-            let payload = slot.buf.get(..len).unwrap_or_default();
+            let payload = payload(slot);
             ensure!(
-                len == PAYLOAD && packet::is_payload(payload, *sequence),
+                payload.len() == PAYLOAD && packet::is_payload(payload, *sequence),
                 "something else than datagram {sequence} was received"
             );
         }
         Ok(())
     }
+
+    /// Looks at what was read, whatever came first.
+    pub(super) fn settle(&self, plan: &Plan, ledger: &mut Ledger) -> anyhow::Result<()> {
+        let turns = plan.turns.iter();
+        let sockets = turns.flat_map(|(socket, count)| iter::repeat_n(*socket, *count));
+        for (slot, socket) in self.slots.iter().zip(sockets) {
+            ensure!(
+                ledger.settle(payload(slot), socket),
+                "a datagram was received twice, or by another socket than its own"
+            );
+        }
+        Ok(())
+    }
+}
+
+fn payload<'a>(slot: &'a RecvSlot<'_>) -> &'a [u8] {
+    let len = slot.received.map_or(0, |received| received.len);
+    slot.buf.get(..len).unwrap_or_default()
 }
 
 /// Returns how many datagrams came.

@@ -1,4 +1,5 @@
-//! The frames that the kernel is to forward, and the program that makes each another one.
+//! The frames that the kernel is to forward, or one of its sockets to receive, and the program that
+//! makes each another one.
 //!
 //! A destination that is that of the packet before, in the same list, spares the kernel the lookup,
 //! and early demux as well: it takes the route of the predecessor for a hint. So the program draws a
@@ -14,8 +15,7 @@ use crate::bench::packet::{self, Flow, Protocol, ip_header_len};
 /// Bytes of an Ethernet header.
 const ETHERNET: usize = 14;
 
-/// Bytes of a frame.
-const LEN: usize = ETHERNET + packet::LEN;
+const UDP_HEADER: usize = 8;
 
 /// Behind the start of the transport header: payload, in either protocol.
 const BALANCE: usize = 20;
@@ -23,7 +23,7 @@ const BALANCE: usize = 20;
 /// A frame, and what of it is written anew for each packet.
 #[derive(Debug, Clone)]
 pub(super) struct Frame {
-    bytes: [u8; LEN],
+    bytes: Vec<u8>,
     /// Where two bytes are written, and which.
     writes: Vec<(usize, Value)>,
 }
@@ -48,10 +48,10 @@ enum Half {
 impl Frame {
     /// From a peer's to 65,536 destinations in a prefix that is for benchmarks (RFC 2544, RFC 5180),
     /// by an interface with this hardware address.
-    pub(super) fn new(family: Family, protocol: Protocol, interface: [u8; 6]) -> Self {
-        let (ethertype, dst) = match family {
-            Family::V4 => (0x0800_u16, 0xc612_0000),
-            Family::V6 => (0x86dd, 0x2001_0002 << 96),
+    pub(super) fn transit(family: Family, protocol: Protocol, interface: [u8; 6]) -> Self {
+        let dst = match family {
+            Family::V4 => 0xc612_0000,
+            Family::V6 => 0x2001_0002 << 96,
         };
         // What the program draws is zero here, and so is what balances it.
         let flow = Flow {
@@ -60,15 +60,35 @@ impl Frame {
             dst,
             dst_port: 53,
         };
-        let mut bytes = [0; LEN];
-        let (ethernet, ip) = bytes.split_at_mut(ETHERNET);
-        ethernet[..6].copy_from_slice(&interface);
-        ethernet[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 0xff]);
-        ethernet[12..].copy_from_slice(&ethertype.to_be_bytes());
-        ip.copy_from_slice(&packet::build(family, protocol, &flow, 0));
+        let packet = packet::build(family, protocol, &flow, 0);
         Self {
-            bytes,
+            bytes: in_ethernet(family, &packet, interface),
             writes: writes(family),
+        }
+    }
+
+    /// A datagram of a flow that ends at the interface with this hardware address; if `is_drawn`,
+    /// each from another port. Nothing that the kernel does on the way to a socket changes it.
+    pub(super) fn datagram(
+        family: Family,
+        flow: &Flow,
+        payload: usize,
+        is_drawn: bool,
+        interface: [u8; 6],
+    ) -> Self {
+        let transport = ip_header_len(family);
+        let mut packet = vec![0; transport + UDP_HEADER + payload];
+        packet::write(&mut packet, family, Protocol::Udp, flow, 0);
+        let transport = ETHERNET + transport;
+        Self {
+            bytes: in_ethernet(family, &packet, interface),
+            writes: match is_drawn {
+                true => vec![
+                    (transport, Value::Random(Half::Low)),
+                    (transport + BALANCE, Value::Inverse(Half::Low)),
+                ],
+                false => Vec::new(),
+            },
         }
     }
 
@@ -92,7 +112,7 @@ impl Frame {
             Instruction::load(Width::Word, END, R1, 4),
             // The verifier wants to see that nothing is written beyond the end.
             Instruction::copy(R2, FRAME),
-            Instruction::add(R2, LEN as i32),
+            Instruction::add(R2, self.bytes.len() as i32),
             Instruction::skip_if_greater(R2, END, work.len() as i16),
         ];
         program.extend(work);
@@ -111,6 +131,18 @@ impl Frame {
             value => Instruction::store_from(Width::Half, frame, offset, drawn(value)),
         }
     }
+}
+
+fn in_ethernet(family: Family, packet: &[u8], interface: [u8; 6]) -> Vec<u8> {
+    let ethertype: u16 = match family {
+        Family::V4 => 0x0800,
+        Family::V6 => 0x86dd,
+    };
+    let sender = [2, 0, 0, 0, 0, 0xff];
+    let mut frame = [interface, sender].concat();
+    frame.extend(ethertype.to_be_bytes());
+    frame.extend(packet);
+    frame
 }
 
 /// Draws the bits, and puts each half of them and its inverse where [`drawn`] says.
@@ -175,7 +207,7 @@ mod tests {
     const INTERFACE: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
     /// What the program does to a frame if it draws these bits.
-    fn run(frame: &Frame, bytes: &mut [u8; LEN], random: u32) {
+    fn run(frame: &Frame, bytes: &mut [u8], random: u32) {
         for &(at, value) in &frame.writes {
             let half = |half| match half {
                 Half::Low => random as u16,
@@ -211,10 +243,10 @@ mod tests {
     fn every_packet_is_another_and_all_are_right() {
         for family in [Family::V4, Family::V6] {
             for protocol in [Protocol::Udp, Protocol::Tcp] {
-                let frame = Frame::new(family, protocol, INTERFACE);
+                let frame = Frame::transit(family, protocol, INTERFACE);
                 let ip = &frame.bytes()[ETHERNET..];
                 assert!(has_right_checksums(family, protocol, ip), "{ip:x?}");
-                let (mut last, mut bytes) = (frame.bytes, frame.bytes);
+                let (mut last, mut bytes) = (frame.bytes.clone(), frame.bytes.clone());
                 for random in [0, u32::MAX, 0x1234_5678, 0xffff_0000, 0x0000_ffff, 1 << 15] {
                     // What a router does to it, and the neighbour's hardware address.
                     bytes[..6].fill(9);
@@ -227,15 +259,42 @@ mod tests {
                     );
                     assert_eq!(bytes[..ETHERNET], frame.bytes[..ETHERNET]);
                     assert_ne!(bytes, last);
-                    last = bytes;
+                    last.clone_from(&bytes);
                 }
             }
         }
     }
 
     #[test]
+    fn datagrams_of_strangers_differ_by_their_port() {
+        for family in [Family::V4, Family::V6] {
+            let flow = Flow {
+                src: family.peer(),
+                src_port: 0,
+                dst: family.own(),
+                dst_port: 1_024,
+            };
+            let frame = Frame::datagram(family, &flow, 18, true, INTERFACE);
+            let mut bytes = frame.bytes.clone();
+            for random in [0, u32::MAX, 0x1234_5678] {
+                run(&frame, &mut bytes, random);
+                let ip = &bytes[ETHERNET..];
+                assert!(
+                    has_right_checksums(family, Protocol::Udp, ip),
+                    "{random:x} {ip:x?}"
+                );
+                let port = &ip[ip_header_len(family)..][..2];
+                assert_eq!(port, (random as u16).to_ne_bytes());
+            }
+            let same = Frame::datagram(family, &flow, 18, false, INTERFACE);
+            assert_eq!(same.bytes, frame.bytes);
+            assert_eq!(same.writes, []);
+        }
+    }
+
+    #[test]
     fn the_program_leaves_at_its_end_or_behind_its_work() {
-        let frame = Frame::new(Family::V4, Protocol::Udp, INTERFACE);
+        let frame = Frame::transit(Family::V4, Protocol::Udp, INTERFACE);
         let program = frame.program(Verdict::Pass);
         let (before, rest) = program.split_at(5);
         let (work, end) = rest.split_at(rest.len() - 2);

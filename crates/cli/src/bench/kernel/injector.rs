@@ -4,10 +4,8 @@ use anyhow::ensure;
 use forebay::bpf::{Program, Verdict};
 
 use super::frames::Frame;
-use super::network::{NEAR_ADDRESS, Network};
+use super::network::Network;
 use super::refusal::{Refusal, Step};
-use crate::bench::net::Family;
-use crate::bench::packet::Protocol;
 use crate::bench::runner::Chunk;
 use crate::bench::statistics::middle_mean;
 use crate::clock::Clock;
@@ -28,8 +26,7 @@ pub(super) struct Injector {
 }
 
 impl Injector {
-    pub(super) fn new(family: Family, protocol: Protocol) -> Result<Self, Refusal> {
-        let frame = Frame::new(family, protocol, NEAR_ADDRESS);
+    pub(super) fn new(frame: Frame) -> Result<Self, Refusal> {
         let load = |verdict| {
             let program = Program::load_xdp(&frame.program(verdict));
             program.map_err(Step::Load.refused())
@@ -78,9 +75,24 @@ impl Injector {
         })
     }
 
-    /// Returns the nanoseconds that a packet took.
+    /// Lets packets in by one system call, and returns when the kernel has done with each what this
+    /// thread has to do with it: the nanoseconds that a packet took.
+    pub(super) fn pass(&self, network: &Network, packets: u32) -> Result<u64, Refusal> {
+        self.live(&self.pass, network, packets)
+    }
+
+    /// What it takes to make a packet and to hand it over, in nanoseconds: it is dropped there.
+    pub(super) fn drop(&self, network: &Network, packets: u32) -> Result<u64, Refusal> {
+        self.live(&self.drop, network, packets)
+    }
+
     fn burst(&self, program: &Program, network: &Network) -> Result<u64, Refusal> {
-        let nanos = program.run_live(self.frame.bytes(), network.near(), BURST, BATCH);
+        self.live(program, network, BURST)
+    }
+
+    /// Returns the nanoseconds that a packet took.
+    fn live(&self, program: &Program, network: &Network, packets: u32) -> Result<u64, Refusal> {
+        let nanos = program.run_live(self.frame.bytes(), network.near(), packets, BATCH);
         nanos.map(u64::from).map_err(Step::Inject.refused())
     }
 }

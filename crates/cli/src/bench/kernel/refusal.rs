@@ -29,6 +29,8 @@ pub(super) enum Step {
     Attach,
     Inject,
     Connect(Family),
+    Socket(Family),
+    Receive,
     Count,
 }
 
@@ -51,6 +53,8 @@ impl fmt::Display for Step {
             Self::Attach => f.write_str("attaching an XDP program"),
             Self::Inject => f.write_str("letting frames in"),
             Self::Connect(family) => write!(f, "making IPv{family} connections by TCP_REPAIR"),
+            Self::Socket(family) => write!(f, "opening an IPv{family} socket"),
+            Self::Receive => f.write_str("receiving from a socket"),
             Self::Count => f.write_str("reading /proc/thread-self/net/dev"),
         }
     }

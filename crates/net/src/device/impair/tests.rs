@@ -198,10 +198,7 @@ fn a_packet_that_is_corrupted_is_off_by_one_bit_and_not_believed() {
         assert_eq!(bits, 1);
 
         let mut large = packet(&mut link.cache, &vec![0x45; len]);
-        large.gso = NonZeroU16::new(1_000).map(|size| Gso {
-            size,
-            kind: GsoKind::Udp,
-        });
+        large.gso = NonZeroU16::new(1_000).map(|size| Gso::new(size, GsoKind::Udp));
         packets.push(large);
         link.transmit(&mut packets);
     }

@@ -82,8 +82,7 @@ impl TunDevice {
             offload: Offload {
                 checksum: offload,
                 tcp_segmentation: offload,
-                // Kernels before 6.2 refuse it packet by packet.
-                udp_segmentation: false,
+                udp_segmentation: offload && tun.udp_segmentation,
             },
             queues: tun.queues,
             turn: 0,

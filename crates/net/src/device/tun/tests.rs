@@ -252,10 +252,7 @@ fn segmentation_fits_the_packet() {
     ];
     for (what, header, bytes, kind) in cases {
         let expected = match kind {
-            Some(kind) => Ok(Some(Gso {
-                size: NonZeroU16::new(1_000).expect("not 0"),
-                kind,
-            })),
+            Some(kind) => Ok(Some(Gso::new(NonZeroU16::new(1_000).expect("not 0"), kind))),
             None => Err(BadFrame::Segmentation),
         };
         assert_eq!(

@@ -70,7 +70,7 @@ fn segmentation(
     if !is_its_protocol || headers >= total || usize::from(header.hdr_len) > total {
         return Err(BadFrame::Segmentation);
     }
-    Ok(Some(Gso { size, kind }))
+    Ok(Some(Gso::new(size, kind)))
 }
 
 /// UDP that is to be cut into IP fragments was never agreed to, and is refused.
@@ -98,7 +98,7 @@ pub(super) fn describe(packet: &Packet) -> Option<VnetHeader> {
         }
         _ => None,
     };
-    if let Some(Gso { size, kind }) = packet.gso {
+    if let Some(Gso { size, kind, .. }) = packet.gso {
         header.gso_size = size.get();
         header.hdr_len = u16::try_from(headers_len(packet.data(), transport?, kind)?).ok()?;
         header.gso_type = match (kind, packet.data().first()? >> 4) {

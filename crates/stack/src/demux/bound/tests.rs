@@ -54,7 +54,7 @@ fn of_a_group_the_chosen_member_is_found_or_the_next_that_is_right() {
         let addr = "10.0.0.1".parse().expect("an address");
         bound
             .find(addr, 53, score, |_, count| choose(count))
-            .map(|id| id.slot)
+            .map(|best| best.id.slot)
     };
     for chosen in 0..4 {
         assert_eq!(find(&[], chosen), Some(chosen as u32 + 1));
@@ -75,7 +75,10 @@ fn of_a_group_the_chosen_member_is_found_or_the_next_that_is_right() {
         |_| Some(0),
         |_, _| 9,
     );
-    assert_eq!(alone, Some(id(9)));
+    assert_eq!(
+        alone.map(|best| (best.id, best.is_member)),
+        Some((id(9), false))
+    );
 }
 
 #[test]
@@ -144,7 +147,7 @@ fn the_more_specific_row_wins_then_the_score_then_the_last_bound() {
     let find = |addr: &str, port, score: fn(&Listener) -> Option<u32>| {
         bound
             .find(addr.parse().expect("an address"), port, score, |_, _| 0)
-            .map(|id| id.slot)
+            .map(|best| best.id.slot)
     };
     assert_eq!(find("10.0.0.1", 53, |_| Some(0)), Some(3));
     assert_eq!(
@@ -169,12 +172,9 @@ fn a_dual_stack_socket_stands_under_both_wildcards() {
         .bind(&binding(V6_ANY, 54, "v6only"), id(2))
         .expect("free");
     let find = |addr: &str, port| {
-        bound.find(
-            addr.parse().expect("an address"),
-            port,
-            |_| Some(0),
-            |_, _| 0,
-        )
+        let addr = addr.parse().expect("an address");
+        let best = bound.find(addr, port, |_| Some(0), |_, _| 0);
+        best.map(|best| best.id)
     };
     assert_eq!(find("10.0.0.1", 53), Some(id(1)));
     assert_eq!(find("fd00::1", 53), Some(id(1)));
@@ -293,7 +293,7 @@ proptest! {
                             !connected && binding.places().any(|own| own == Place { addr: place, port })
                         })
                     };
-                    let found = bound.find(addr, port, |_| Some(0), |_, _| 0).map(|id| model[&id.slot].0);
+                    let found = bound.find(addr, port, |_| Some(0), |_, _| 0).map(|best| model[&best.id.slot].0);
                     prop_assert_eq!(found.is_some(), takes(true) || takes(false));
                     if let Some(found) = found {
                         prop_assert_eq!(found.addr == addr, takes(true));

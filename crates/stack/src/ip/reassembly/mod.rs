@@ -27,6 +27,7 @@ use zerocopy::FromBytes;
 
 use self::datagram::{Datagram, Refusal};
 use crate::core::Context;
+use crate::counters::Counter;
 use crate::drop::DropReason;
 use crate::family::Family;
 use crate::ip::icmp::{self, IcmpError};
@@ -447,6 +448,9 @@ fn deliver<F: Family>(cx: &mut Context<'_>, datagram: Datagram, last: Meta) -> O
 /// Drops all fragments of a datagram: one failure, as Linux counts it.
 fn give_up<F: Family>(cx: &mut Context<'_>, datagram: Datagram, reason: DropReason) {
     cx.core.count(F::MIB.reasm_fails);
+    if reason == DropReason::FragOverlap && F::VERSION == IpVersion::V4 {
+        cx.core.count(Counter::IpExtReasmOverlaps);
+    }
     for packet in datagram.into_packets() {
         cx.drop(packet, reason);
     }

@@ -237,6 +237,7 @@ fn an_identification_works_again_right_after_a_contradiction() {
     assert_eq!(bench.count(Counter::IpReasmFails), 3);
     assert_eq!(bench.count(Counter::Ip6ReasmFails), 3);
     assert_eq!(bench.dropped(DropReason::FragOverlap), 12);
+    assert_eq!(bench.count(Counter::IpExtReasmOverlaps), 3);
     assert_eq!(bench.in_use(), 0);
 }
 
