@@ -138,6 +138,35 @@ fn udp_reads_on_one_core_and_on_two() {
 }
 
 #[test]
+fn an_idle_socket_takes_half_a_kilobyte() {
+    let rows = rows("bench open --sockets 200000 --rounds 1 --json");
+    let places = [(4, 0), (4, 1), (6, 0), (6, 1)];
+    assert_eq!(rows.len(), places.len());
+    for (row, (family, connected)) in rows.iter().zip(places) {
+        assert_eq!(
+            (&row["bench"], &row["sockets"]),
+            (&"open".into(), &200_000.into())
+        );
+        assert_eq!(
+            (&row["family"], &row["connected"]),
+            (&family.into(), &connected.into())
+        );
+        let bytes = row["bytes"].as_f64().expect("a number");
+        assert!(bytes > 100.0 && bytes <= 512.0, "{row}");
+        assert!(
+            row["open_seconds"]
+                .as_f64()
+                .is_some_and(|seconds| seconds > 0.0)
+        );
+        assert!(
+            row["close_seconds"]
+                .as_f64()
+                .is_some_and(|seconds| seconds > 0.0)
+        );
+    }
+}
+
+#[test]
 fn udp_measures_what_tells_most_unless_told_otherwise() {
     if has_one_core() {
         return;

@@ -2,7 +2,6 @@
 
 mod common;
 
-use std::env;
 use std::io::{BufRead, BufReader};
 use std::net::UdpSocket;
 use std::process::{Command, Output, Stdio};
@@ -10,10 +9,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use common::{example, forebay, is_refused};
-
-/// Says which part of a test a process plays that a test has started.
-const ROLE: &str = "FOREBAY_CLI_TEST_ROLE";
+use common::{example, forebay, in_private_network, is_inside, is_refused};
 
 fn exec(options: &[&str], command: &[&str]) -> Output {
     let dir = tempfile::tempdir().expect("a directory");
@@ -23,31 +19,6 @@ fn exec(options: &[&str], command: &[&str]) -> Output {
     // command is forbidden, where there is none.
     exec.env("PATH", "/usr/local/bin:/usr/bin:/bin");
     exec.output().expect("run")
-}
-
-/// Runs a test of this file once more, in a private network.
-fn in_private_network(test: &str, options: &[&str]) {
-    let dir = tempfile::tempdir().expect("a directory");
-    let mut exec = forebay(dir.path());
-    exec.env(ROLE, "inside").arg("exec").args(options).arg("--");
-    exec.arg(env::current_exe().expect("this test"));
-    let output = exec
-        .args(["--exact", test, "--nocapture"])
-        .output()
-        .expect("run");
-    if !is_refused(&output) {
-        let (out, errors) = (&output.stdout, &output.stderr);
-        let text = format!(
-            "{}{}",
-            String::from_utf8_lossy(out),
-            String::from_utf8_lossy(errors)
-        );
-        assert!(output.status.success(), "{text}");
-    }
-}
-
-fn is_inside() -> bool {
-    env::var_os(ROLE).is_some_and(|role| role == "inside")
 }
 
 /// Sends a datagram and returns the answer.

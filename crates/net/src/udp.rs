@@ -4,14 +4,15 @@ mod filter;
 mod messages;
 mod multicast;
 mod options;
+mod patience;
 mod ready;
 mod segments;
 
 use std::fmt;
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use forebay_stack::socket::{SocketError, SocketId};
 use forebay_stack::sysctl::Knob;
 use forebay_stack::udp::Received;
 
+use self::patience::Patience;
 use crate::busy;
 use crate::error;
 use crate::park::Parker;
@@ -57,8 +59,7 @@ pub struct UdpSocket {
 struct Shared {
     stack: Stack,
     id: SocketId,
-    nonblocking: AtomicBool,
-    read_timeout: Mutex<Option<Duration>>,
+    patience: Patience,
     /// Microseconds, or [`LEFT_TO_THE_KNOB`].
     busy_poll: AtomicU32,
 }
@@ -160,8 +161,7 @@ impl UdpOptions {
         let shared = Shared {
             stack: stack.clone(),
             id,
-            nonblocking: AtomicBool::new(false),
-            read_timeout: Mutex::new(None),
+            patience: Patience::default(),
             busy_poll: AtomicU32::new(LEFT_TO_THE_KNOB),
         };
         let socket = UdpSocket {
@@ -387,9 +387,7 @@ impl UdpSocket {
     ///
     /// None: the result is there for likeness to [`std::net::UdpSocket`].
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
-        self.shared
-            .nonblocking
-            .store(nonblocking, Ordering::Relaxed);
+        self.shared.patience.set_nonblocking(nonblocking);
         Ok(())
     }
 
@@ -405,11 +403,7 @@ impl UdpSocket {
                 "a timeout of zero",
             ));
         }
-        *self
-            .shared
-            .read_timeout
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = timeout;
+        self.shared.patience.set_timeout(timeout);
         Ok(())
     }
 
@@ -419,11 +413,7 @@ impl UdpSocket {
     ///
     /// None: the result is there for likeness to [`std::net::UdpSocket`].
     pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
-        Ok(*self
-            .shared
-            .read_timeout
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner))
+        Ok(self.shared.patience.timeout())
     }
 
     /// Sets how long a read looks for datagrams itself before it sleeps (`SO_BUSY_POLL`), in whole
@@ -499,7 +489,7 @@ impl UdpSocket {
         if let Some(found) = look(self)? {
             return Ok(found);
         }
-        if self.shared.nonblocking.load(Ordering::Relaxed) {
+        if self.shared.patience.is_nonblocking() {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let parker = Parker::new(self.read_timeout()?);

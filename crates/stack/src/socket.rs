@@ -42,6 +42,14 @@ impl SocketId {
     pub fn as_u64(self) -> u64 {
         u64::from(self.generation.get()) << 32 | u64::from(self.slot)
     }
+
+    /// For models of what is above the sockets, which have no stack.
+    #[cfg(loom)]
+    #[doc(hidden)]
+    pub fn of_model(slot: u32) -> Self {
+        let generation = NonZeroU32::MIN;
+        Self { slot, generation }
+    }
 }
 
 /// What an ICMP error says to a socket; the errors that Linux makes of them.
@@ -115,6 +123,7 @@ struct Rear {
     rare: RareIndex,
 }
 
+#[cfg(not(loom))]
 const _: () = assert!(size_of::<Slot>() == 5 * 64);
 
 /// What the calls that bind, connect and close a socket know, and take turns by.

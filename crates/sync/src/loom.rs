@@ -1,8 +1,8 @@
 //! Atomics and locks: the standard library's, or loom's under `--cfg loom`,
 //! where tests try every interleaving that matters.
 //!
-//! For what this crate and `forebay-stack` build without locks, and nobody
-//! else.
+//! For what the crates of this workspace build without locks, and for where
+//! one of them waits for another, and nobody else.
 
 use std::sync::PoisonError;
 
@@ -10,9 +10,9 @@ use std::sync::PoisonError;
 pub mod atomic;
 
 #[cfg(loom)]
-pub use ::loom::sync::{Arc, Mutex, MutexGuard};
+pub use ::loom::sync::{Arc, Condvar, Mutex, MutexGuard};
 #[cfg(not(loom))]
-pub use std::sync::{Arc, Mutex, MutexGuard, atomic};
+pub use std::sync::{Arc, Condvar, Mutex, MutexGuard, atomic};
 
 /// Locks, whether or not somebody panicked inside: for data that is never left
 /// half changed.

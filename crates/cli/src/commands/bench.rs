@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::{Args, Subcommand};
 
-use crate::bench::{self, CoresArgs, DemuxArgs, FibArgs, GrowArgs, RfsArgs, RouteArgs, UdpArgs};
+use crate::bench::{
+    self, CoresArgs, DemuxArgs, FibArgs, GrowArgs, OpenArgs, RfsArgs, RouteArgs, UdpArgs,
+};
 
 /// Measure the path in memory, on this machine.
 ///
@@ -29,6 +31,7 @@ enum Bench {
     Demux(DemuxArgs),
     Fib(FibArgs),
     Grow(GrowArgs),
+    Open(OpenArgs),
     Udp(UdpArgs),
     Rfs(RfsArgs),
     Cores(CoresArgs),
@@ -56,6 +59,7 @@ fn measure(args: &BenchArgs) -> anyhow::Result<ExitCode> {
         Bench::Demux(args) => bench::demux(args),
         Bench::Fib(args) => bench::fib(args),
         Bench::Grow(args) => bench::grow(args),
+        Bench::Open(args) => bench::open(args),
         Bench::Udp(args) => bench::udp(args),
         Bench::Rfs(args) => bench::rfs(args),
         Bench::Cores(args) => bench::cores(args),

@@ -5,12 +5,12 @@ mod device;
 mod problem;
 mod reader;
 mod routing;
+mod service;
 #[cfg(test)]
 mod tests;
 mod traffic;
 mod units;
 
-use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::Context;
@@ -25,6 +25,7 @@ pub(crate) use problem::{ConfigError, Problem, Source};
 pub(crate) use reader::suggestion;
 use reader::{Table, Value, text, unexpected};
 pub(crate) use routing::{Route, Rule, RuleAction};
+pub(crate) use service::{Data, Service, ServiceKind, Zone};
 pub(crate) use traffic::{Mix, Traffic};
 pub(crate) use units::{Net, duration};
 
@@ -66,30 +67,6 @@ pub(crate) struct Sysctl {
     pub(crate) name: Spanned<String>,
     pub(crate) value: Spanned<String>,
 }
-
-/// `[[service]]`: a small server over UDP.
-#[derive(Debug)]
-pub(crate) struct Service {
-    pub(crate) kind: ServiceKind,
-    pub(crate) listen: Spanned<SocketAddr>,
-}
-
-/// What a service does with a datagram.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ServiceKind {
-    /// Sends it back (RFC 862).
-    Echo,
-    /// Nothing (RFC 863).
-    Discard,
-    /// Answers with date and time (RFC 867).
-    Daytime,
-}
-
-const SERVICES: &[(&str, ServiceKind)] = &[
-    ("echo", ServiceKind::Echo),
-    ("discard", ServiceKind::Discard),
-    ("daytime", ServiceKind::Daytime),
-];
 
 impl Config {
     /// Reads a file.
@@ -234,18 +211,6 @@ fn stack_name(value: &Value<'_>) -> Result<String, Problem> {
     text(value, expected, |name| {
         is_stack_name(name).then(|| name.to_owned())
     })
-}
-
-impl Service {
-    fn read(mut table: Table<'_, '_>) -> Result<Self, Problem> {
-        let kind = table.word("kind", SERVICES)?;
-        let service = Self {
-            kind: kind.ok_or_else(|| table.missing("kind"))?,
-            listen: table.required("listen")?,
-        };
-        table.finish()?;
-        Ok(service)
-    }
 }
 
 /// The knobs in the order of the file. Dotted keys, quoted or not, and tables all spell a name:

@@ -41,6 +41,10 @@ fn good_configurations_are_carried_out() {
         "[[service]]\nkind = \"echo\"\nlisten = \"[::]:7\"\n\
          [[service]]\nkind = \"daytime\"\nlisten = \"127.0.0.1:13\"\n"
             .to_owned(),
+        "[[service]]\nkind = \"dns\"\nlisten = \"[::]:53\"\nttl = 0\ntruncate = false\n\
+         addresses = { localhost = [\"127.0.0.1\", \"::1\"], \"none.test.\" = [] }\n\
+         texts = { \"a\\\\.b.test\" = [\"\"] }\n"
+            .to_owned(),
     ];
     for text in cases {
         assert_eq!(verdict(&text), Ok(()), "{text}");
@@ -256,6 +260,32 @@ fn bad_configurations_are_refused_with_their_place() {
         ),
         // services
         (
+            "[[service]]\nkind = \"echo\"\nlisten = \"[::]:7\"\nttl = 5\n".to_owned(),
+            "4:1: unknown key `ttl` in [[service]]",
+        ),
+        (
+            "[[service]]\nkind = \"dns\"\nlisten = \"[::]:53\"\nttl = 2147483648\n".to_owned(),
+            "4:7: `ttl`: found 2147483648, expected a whole number from 0 to 2147483647",
+        ),
+        (
+            "[[service]]\nkind = \"dns\"\nlisten = \"[::]:53\"\n\
+             [service.addresses]\n\"a.test\" = [\"::1\", \"b.test\"]\n"
+                .to_owned(),
+            "5:20: found \"b.test\", expected an IPv4 or IPv6 address",
+        ),
+        (
+            "[[service]]\nkind = \"dns\"\nlisten = \"[::]:53\"\n\
+             [service.addresses]\na.test = [\"::1\"]\n"
+                .to_owned(),
+            "5:1: found a table, expected an array [...]",
+        ),
+        (
+            "[[service]]\nkind = \"dns\"\nlisten = \"[::]:53\"\n\
+             [service.texts]\n\"a..test\" = [\"x\"]\n"
+                .to_owned(),
+            "5:1: \"a..test\" is no domain name",
+        ),
+        (
             "[[service]]\nkind = \"chargen\"\n".to_owned(),
             "2:8: `kind`: found \"chargen\", expected one of: echo, discard, daytime",
         ),
@@ -341,11 +371,12 @@ fn the_manuals_examples_work() {
     let examples: Vec<_> = examples
         .filter_map(|rest| rest.split("```").next())
         .collect();
-    assert_eq!(examples.len(), 5);
+    assert_eq!(examples.len(), 6);
     let files = [
         include_str!("../../../../examples/life.toml"),
         include_str!("../../../../examples/exec.toml"),
         include_str!("../../../../examples/router.toml"),
+        include_str!("../../../../examples/dns.toml"),
     ];
     for text in examples.into_iter().chain(files) {
         assert_eq!(verdict(text), Ok(()), "{text}");
@@ -361,6 +392,7 @@ fn the_manual_knows_every_key() {
         ("[[route]]\n", "to = \"10.0.0.0/8\"\ntype = \"blackhole\"\n"),
         ("[[rule]]\n", "table = 5\n"),
         ("[[service]]\n", "kind = \"echo\"\nlisten = \"[::]:7\"\n"),
+        ("[[service]]\nkind = \"dns\"\n", "listen = \"[::]:53\"\n"),
         ("[[traffic]]\n", "device = \"w\"\nmix = { ping = 1 }\n"),
         ("[[traffic]]\ndevice = \"w\"\n[traffic.mix]\n", "ping = 1\n"),
         ("[[device]]\n", "kind = \"wire\"\nname = \"w\"\n"),

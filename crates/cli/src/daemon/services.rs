@@ -1,4 +1,6 @@
-//! Small servers over UDP: echo (RFC 862), discard (RFC 863), daytime (RFC 867).
+//! Small servers over UDP: echo (RFC 862), discard (RFC 863), daytime (RFC 867), names (RFC 1035).
+
+mod dns;
 
 use std::io;
 use std::net::SocketAddr;
@@ -30,7 +32,7 @@ pub(super) fn bind(stack: &Stack, config: &Config) -> Result<Vec<Bound>, Problem
             Problem::new(service.listen.span(), what)
         })?;
         Ok(Bound {
-            kind: service.kind,
+            kind: service.kind.clone(),
             socket,
         })
     };
@@ -54,6 +56,7 @@ impl Bound {
             ServiceKind::Echo => "echo",
             ServiceKind::Discard => "discard",
             ServiceKind::Daytime => "daytime",
+            ServiceKind::Dns(_) => "dns",
         }
     }
 
@@ -77,13 +80,17 @@ impl Bound {
         if client.port() < FIRST_CLIENT_PORT {
             return;
         }
-        let sent = match self.kind {
+        let sent = match &self.kind {
             ServiceKind::Discard => return,
             ServiceKind::Echo => self.socket.send_from_to(datagram, own, client),
             ServiceKind::Daytime => {
                 let line = daytime(SystemTime::now());
                 self.socket.send_from_to(line.as_bytes(), own, client)
             }
+            ServiceKind::Dns(zone) => match dns::answer(zone, datagram) {
+                Some(answer) => self.socket.send_from_to(&answer, own, client),
+                None => return,
+            },
         };
         drop(sent);
     }

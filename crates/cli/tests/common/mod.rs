@@ -7,6 +7,9 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+/// Says which part of a test a process plays that a test has started.
+const ROLE: &str = "FOREBAY_CLI_TEST_ROLE";
+
 /// The command under test, with a place of its own for control sockets.
 pub(crate) fn forebay(dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
@@ -17,6 +20,37 @@ pub(crate) fn forebay(dir: &Path) -> Command {
 /// Where its control sockets are.
 pub(crate) fn runtime_dir(dir: &Path) -> PathBuf {
     dir.join("run")
+}
+
+/// Runs a test of the same binary once more, in a private network that `forebay exec` makes with
+/// these options.
+pub(crate) fn in_private_network(test: &str, options: &[&str]) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut exec = forebay(dir.path());
+    exec.env(ROLE, "inside").arg("exec").args(options).arg("--");
+    exec.arg(env::current_exe().expect("this test"));
+    let output = exec
+        .args(["--exact", test, "--nocapture"])
+        .output()
+        .expect("run");
+    if !is_refused(&output) {
+        let (out, errors) = (&output.stdout, &output.stderr);
+        let text = format!(
+            "{}{}",
+            String::from_utf8_lossy(out),
+            String::from_utf8_lossy(errors)
+        );
+        assert!(output.status.success(), "{text}");
+        let is_about_tools = |line: &&str| line.starts_with("not tested:");
+        text.lines()
+            .filter(is_about_tools)
+            .for_each(|line| eprintln!("{line}"));
+    }
+}
+
+/// Whether this process is what `in_private_network` has started.
+pub(crate) fn is_inside() -> bool {
+    env::var_os(ROLE).is_some_and(|role| role == "inside")
 }
 
 /// Lets a test pass over what this machine does not permit, but not where that is demanded: says

@@ -1,6 +1,8 @@
 //! Waiting for many sockets at once, in the manner of epoll(7).
 
 mod events;
+#[cfg(all(test, loom))]
+mod interleavings;
 mod ready;
 mod source;
 #[cfg(test)]
@@ -18,7 +20,7 @@ use forebay_stack::sysctl::Knob;
 
 pub use self::events::{Event, Events, Interest};
 use self::ready::ReadyList;
-use self::source::{Gone, Source};
+use self::source::Source;
 use crate::busy;
 use crate::stack::Stack;
 use crate::udp::UdpSocket;
@@ -115,7 +117,9 @@ impl Poller {
     /// [`io::ErrorKind::NotFound`] if the socket is not registered.
     pub fn delete(&self, socket: &UdpSocket) -> io::Result<()> {
         let source = self.sources().remove(&socket.id());
-        source.ok_or(io::ErrorKind::NotFound)?.retire(&self.stack);
+        source
+            .ok_or(io::ErrorKind::NotFound)?
+            .retire(self.stack.inner());
         Ok(())
     }
 
@@ -129,26 +133,12 @@ impl Poller {
     pub fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<usize> {
         // A timeout beyond what the clock can hold is none.
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        events.clear();
         let busy = self.busy_poll().min(timeout.unwrap_or(Duration::MAX));
         busy::look_for(busy, || Ok(self.ready.has_something().then_some(())))?;
-        loop {
-            let go_on = self.ready.take(events.capacity, deadline, &mut events.seen);
-            for source in events.seen.drain(..) {
-                match source.visit(&self.stack) {
-                    Ok(visit) => {
-                        events.list.extend(visit.event);
-                        if visit.again {
-                            self.ready.push(source);
-                        }
-                    }
-                    Err(Gone) => self.forget(&source),
-                }
-            }
-            if !events.is_empty() || !go_on {
-                return Ok(events.len());
-            }
-        }
+        let forget = |gone: &Arc<Source>| self.forget(gone);
+        self.ready
+            .wait(self.stack.inner(), events, deadline, forget);
+        Ok(events.len())
     }
 
     /// Has one [`wait`](Self::wait) return at once: one that is under way, or the next.
@@ -180,7 +170,7 @@ impl Drop for Poller {
     fn drop(&mut self) {
         let sources = core::mem::take(&mut *self.sources());
         for source in sources.values() {
-            source.retire(&self.stack);
+            source.retire(self.stack.inner());
         }
     }
 }

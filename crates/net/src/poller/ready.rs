@@ -1,10 +1,13 @@
 //! Sources that somebody should look at, and the threads that wait for some.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
-use super::source::Source;
+use forebay_sync::loom::{Condvar, Mutex, MutexGuard, lock};
+
+use super::events::Events;
+use super::source::{Gone, Sockets, Source};
 
 #[derive(Default)]
 pub(super) struct ReadyList {
@@ -26,26 +29,50 @@ impl ReadyList {
         if source.set_queued() {
             return;
         }
-        let mut list = self.lock();
+        let mut list = lock(&self.list);
         list.sources.push_back(source);
         self.wake_one(list);
     }
 
     pub(super) fn notify(&self) {
-        let mut list = self.lock();
+        let mut list = lock(&self.list);
         list.notified = true;
         self.wake_one(list);
     }
 
+    /// Looks at sources until one of them has something to tell, or the caller should wait no
+    /// further; `forget` hears of each whose socket is gone.
+    pub(super) fn wait(
+        &self,
+        sockets: &impl Sockets,
+        events: &mut Events,
+        deadline: Option<Instant>,
+        forget: impl Fn(&Arc<Source>),
+    ) {
+        events.clear();
+        loop {
+            let go_on = self.take(events.capacity, deadline, &mut events.seen);
+            for source in events.seen.drain(..) {
+                match source.visit(sockets) {
+                    Ok(visit) => {
+                        events.list.extend(visit.event);
+                        if visit.again {
+                            self.push(source);
+                        }
+                    }
+                    Err(Gone) => forget(&source),
+                }
+            }
+            if !events.is_empty() || !go_on {
+                return;
+            }
+        }
+    }
+
     /// Moves at most `most` sources into `taken`; waits until there is one. False if the caller
     /// should wait no further: the time is over, or somebody said so.
-    pub(super) fn take(
-        &self,
-        most: usize,
-        deadline: Option<Instant>,
-        taken: &mut Vec<Arc<Source>>,
-    ) -> bool {
-        let mut list = self.lock();
+    fn take(&self, most: usize, deadline: Option<Instant>, taken: &mut Vec<Arc<Source>>) -> bool {
+        let mut list = lock(&self.list);
         loop {
             let notified = core::mem::take(&mut list.notified);
             if notified || !list.sources.is_empty() {
@@ -72,7 +99,7 @@ impl ReadyList {
 
     /// Whether [`take`](Self::take) would return at once.
     pub(super) fn has_something(&self) -> bool {
-        let list = self.lock();
+        let list = lock(&self.list);
         list.notified || !list.sources.is_empty()
     }
 
@@ -82,9 +109,5 @@ impl ReadyList {
         if anybody {
             self.wake_up.notify_one();
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, List> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

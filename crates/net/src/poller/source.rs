@@ -6,16 +6,17 @@
 //! comes later is a new edge.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::task::{Wake, Waker};
 
+use forebay_stack::Stack;
 use forebay_stack::socket::SocketId;
-use forebay_stack::udp::NotOpen;
+use forebay_stack::udp::{NotOpen, Readiness};
+use forebay_sync::loom::atomic::{AtomicBool, Ordering};
+use forebay_sync::loom::{Mutex, MutexGuard, lock};
 
 use super::events::{Event, Interest};
 use super::ready::ReadyList;
-use crate::stack::Stack;
 
 pub(super) struct Source {
     id: SocketId,
@@ -35,6 +36,32 @@ struct Registration {
     fresh: bool,
 }
 
+/// Whom a source asks about its socket.
+pub(super) trait Sockets {
+    /// What the socket has to tell.
+    fn readiness(&self, id: SocketId) -> Result<Readiness, NotOpen>;
+
+    /// Has the waker woken once by what comes from now on.
+    fn arm(&self, id: SocketId, waker: &Waker) -> Result<(), NotOpen>;
+
+    /// Forgets a waker.
+    fn forget(&self, id: SocketId, waker: &Waker);
+}
+
+impl Sockets for Stack {
+    fn readiness(&self, id: SocketId) -> Result<Readiness, NotOpen> {
+        self.udp_readiness(id)
+    }
+
+    fn arm(&self, id: SocketId, waker: &Waker) -> Result<(), NotOpen> {
+        self.udp_arm_waker(id, waker)
+    }
+
+    fn forget(&self, id: SocketId, waker: &Waker) {
+        self.udp_forget_waker(id, waker);
+    }
+}
+
 /// What came of a look.
 pub(super) struct Visit {
     pub(super) event: Option<Event>,
@@ -43,6 +70,7 @@ pub(super) struct Visit {
 }
 
 /// The socket is closed, or was taken out.
+#[derive(Debug)]
 pub(super) struct Gone;
 
 impl Source {
@@ -71,10 +99,10 @@ impl Source {
     }
 
     /// Ends the registration: no events from now on, and no waker is left behind.
-    pub(super) fn retire(self: &Arc<Self>, stack: &Stack) {
+    pub(super) fn retire(self: &Arc<Self>, sockets: &impl Sockets) {
         let mut registration = self.registration();
         *registration = None;
-        stack.inner().udp_forget_waker(self.id, &self.waker());
+        sockets.forget(self.id, &self.waker());
     }
 
     /// Marks it as in the ready list; whether it was already.
@@ -84,19 +112,19 @@ impl Source {
     }
 
     /// Looks what the socket has to tell, and sees to it that we come back when there is more.
-    pub(super) fn visit(self: &Arc<Self>, stack: &Stack) -> Result<Visit, Gone> {
+    pub(super) fn visit(self: &Arc<Self>, sockets: &impl Sockets) -> Result<Visit, Gone> {
         self.queued.swap(false, Ordering::AcqRel);
         let mut registration = self.registration();
         let registration = registration.as_mut().ok_or(Gone)?;
         let edge = registration.interest.edge;
         if edge {
-            self.arm(stack)?;
+            self.arm(sockets)?;
         }
-        let mut event = self.look(stack, registration)?;
+        let mut event = self.look(sockets, registration)?;
         if event.is_none() && !edge {
-            self.arm(stack)?;
+            self.arm(sockets)?;
             // Something may have come before the waker was there.
-            event = self.look(stack, registration)?;
+            event = self.look(sockets, registration)?;
         }
         registration.fresh &= event.is_none();
         Ok(Visit {
@@ -105,13 +133,17 @@ impl Source {
         })
     }
 
-    fn look(&self, stack: &Stack, registration: &Registration) -> Result<Option<Event>, Gone> {
+    fn look(
+        &self,
+        sockets: &impl Sockets,
+        registration: &Registration,
+    ) -> Result<Option<Event>, Gone> {
         let Registration {
             key,
             interest,
             fresh,
         } = *registration;
-        let readiness = stack.inner().udp_readiness(self.id)?;
+        let readiness = sockets.readiness(self.id)?;
         let event = Event {
             key,
             readable: interest.readable && readiness.readable,
@@ -123,8 +155,8 @@ impl Source {
         Ok(is_news.then_some(event))
     }
 
-    fn arm(self: &Arc<Self>, stack: &Stack) -> Result<(), Gone> {
-        stack.inner().udp_arm_waker(self.id, &self.waker())?;
+    fn arm(self: &Arc<Self>, sockets: &impl Sockets) -> Result<(), Gone> {
+        sockets.arm(self.id, &self.waker())?;
         Ok(())
     }
 
@@ -133,9 +165,7 @@ impl Source {
     }
 
     fn registration(&self) -> MutexGuard<'_, Option<Registration>> {
-        self.registration
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.registration)
     }
 }
 

@@ -2,7 +2,6 @@
 //! datagrams handed out without a copy.
 
 use std::io::{self, IoSliceMut};
-use std::sync::atomic::Ordering;
 
 use forebay_stack::udp::{Datagram, ErrorReport, Message, Received, RecvSlot};
 
@@ -151,7 +150,7 @@ impl UdpSocket {
     ///
     /// None that a program can cause.
     pub fn is_readable(&self) -> io::Result<bool> {
-        let blocking = !self.shared.nonblocking.load(Ordering::Relaxed);
+        let blocking = !self.shared.patience.is_nonblocking();
         let readable = self.inner().udp_is_readable(self.id(), blocking);
         readable.map_err(error::not_open)
     }

@@ -7,6 +7,8 @@ mod error;
 mod filter;
 mod gso;
 mod info;
+#[cfg(all(test, loom))]
+mod interleavings;
 pub(crate) mod memory;
 mod multicast;
 mod options;

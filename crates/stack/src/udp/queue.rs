@@ -11,10 +11,10 @@
 //! `udp_rmem_release` and its forward deficit).
 
 use core::fmt;
-use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use core::task::Waker;
 
 use forebay_sync::cache_line::CacheLine;
+use forebay_sync::loom::atomic::{AtomicU8, AtomicU64, Ordering};
 use forebay_sync::prefetch::prefetch_read;
 use forebay_sync::short_lock::{ShortGuard, ShortLock};
 
@@ -76,6 +76,7 @@ struct Reader {
     threshold: u32,
 }
 
+#[cfg(not(loom))]
 const _: () = assert!(size_of::<ReceiveQueue>() == 2 * 64);
 
 /// What a queue holds and may hold.

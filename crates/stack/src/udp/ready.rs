@@ -91,7 +91,7 @@ impl Stack {
 }
 
 /// If the socket was closed before we registered, nobody will wake us.
-fn still_open(slot: &Slot, id: SocketId, waker: &Waker) -> Result<(), NotOpen> {
+pub(super) fn still_open(slot: &Slot, id: SocketId, waker: &Waker) -> Result<(), NotOpen> {
     if slot.status_of(id).is_none() {
         slot.queue.disarm(waker);
         return Err(NotOpen);

@@ -12,6 +12,8 @@ use std::ops::Deref;
 use ::loom::sync::atomic;
 pub use ::loom::sync::atomic::{Ordering, fence};
 
+pub type AtomicBool = Announced<atomic::AtomicBool>;
+pub type AtomicU8 = Announced<atomic::AtomicU8>;
 pub type AtomicU32 = Announced<atomic::AtomicU32>;
 pub type AtomicU64 = Announced<atomic::AtomicU64>;
 pub type AtomicUsize = Announced<atomic::AtomicUsize>;
@@ -39,6 +41,18 @@ impl<A> Announced<A> {
             atomic,
             companion: atomic::AtomicBool::new(false),
         }
+    }
+}
+
+impl AtomicBool {
+    pub fn new(value: bool) -> Self {
+        Self::of(atomic::AtomicBool::new(value))
+    }
+}
+
+impl AtomicU8 {
+    pub fn new(value: u8) -> Self {
+        Self::of(atomic::AtomicU8::new(value))
     }
 }
 

@@ -1,0 +1,70 @@
+//! How long a socket's calls may wait.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// `O_NONBLOCK` and `SO_RCVTIMEO` in one word, as there may be very many sockets: nanoseconds, 0 for
+/// ever, above a bit that says "not at all".
+#[derive(Default)]
+pub(super) struct Patience(AtomicU64);
+
+const NONBLOCKING: u64 = 1;
+
+impl Patience {
+    pub(super) fn is_nonblocking(&self) -> bool {
+        self.0.load(Relaxed) & NONBLOCKING != 0
+    }
+
+    pub(super) fn set_nonblocking(&self, on: bool) {
+        if on {
+            self.0.fetch_or(NONBLOCKING, Relaxed);
+        } else {
+            self.0.fetch_and(!NONBLOCKING, Relaxed);
+        }
+    }
+
+    pub(super) fn timeout(&self) -> Option<Duration> {
+        let nanos = self.0.load(Relaxed) >> 1;
+        (nanos != 0).then(|| Duration::from_nanos(nanos))
+    }
+
+    /// At most 292 years, and not zero.
+    pub(super) fn set_timeout(&self, timeout: Option<Duration>) {
+        let nanos = timeout.map_or(0, |timeout| {
+            u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX)
+        });
+        let nanos = nanos.min(u64::MAX >> 1);
+        let with = |word| Some(nanos << 1 | word & NONBLOCKING);
+        // It fails only if `with` says so.
+        let _ = self.0.fetch_update(Relaxed, Relaxed, with);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_is_set_without_the_other() {
+        let patience = Patience::default();
+        assert_eq!(
+            (patience.is_nonblocking(), patience.timeout()),
+            (false, None)
+        );
+        let longest = Duration::from_nanos(u64::MAX >> 1);
+        for (set, told) in [
+            (Some(Duration::from_nanos(1)), Some(Duration::from_nanos(1))),
+            (Some(Duration::from_secs(3)), Some(Duration::from_secs(3))),
+            (Some(Duration::MAX), Some(longest)),
+            (None, None),
+        ] {
+            for on in [true, false, true] {
+                patience.set_nonblocking(on);
+                patience.set_timeout(set);
+                assert_eq!((patience.is_nonblocking(), patience.timeout()), (on, told));
+                patience.set_nonblocking(!on);
+                assert_eq!((patience.is_nonblocking(), patience.timeout()), (!on, told));
+            }
+        }
+    }
+}
