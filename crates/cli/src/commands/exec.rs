@@ -66,7 +66,7 @@ pub(crate) struct ExecArgs {
     no_offload: bool,
 
     /// The command and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(required = true, trailing_var_arg = true)]
     command: Vec<OsString>,
 }
 

@@ -142,7 +142,7 @@ impl Session<'_> {
         };
         match result {
             Ok(_) if self.args.quiet && matches!(setting, Setting::Write { .. }) => {}
-            Ok(value) => self.read.push((name.replace('/', "."), value)),
+            Ok(value) => self.read.push((shown(name), value)),
             Err(ClientError::Refused(failure)) => self.refused(name, may_fail, &failure),
             Err(error) => return Err(error.into()),
         }
@@ -221,6 +221,15 @@ fn text(args: &SysctlArgs, read: &[(String, String)]) -> String {
         };
     }
     text
+}
+
+/// A name as sysctl(8) prints it: with dots. The knobs of queues are paths, as Linux has them.
+fn shown(name: &str) -> String {
+    let path = name.strip_prefix("/sys/").unwrap_or(name);
+    match path.starts_with("class/") {
+        true => path.to_owned(),
+        false => name.replace('/', "."),
+    }
 }
 
 fn read_file(name: &str) -> Result<String, CommandError> {

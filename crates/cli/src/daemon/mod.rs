@@ -19,7 +19,7 @@ use crate::config::Config;
 use crate::control::server::{self, ControlServer};
 use devices::{Devices, FarSides};
 use late_tun::Plug;
-pub(crate) use report::{Report, Totals};
+pub(crate) use report::{Report, Totals, delivered};
 pub(crate) use setup::Knob;
 use setup::set_up;
 use traffic::FarEnds;

@@ -69,19 +69,27 @@ pub(crate) struct Report {
     pub(crate) traffic: Option<Tally>,
 }
 
+/// Packets that a socket or a protocol of this host took.
+pub(crate) fn delivered(counters: &Snapshot) -> u64 {
+    let handed_on = counters.get(Counter::IpInDelivers) + counters.get(Counter::Ip6InDelivers);
+    let not_taken = AFTER_DELIVERY
+        .iter()
+        .map(|reason| counters.dropped(*reason));
+    handed_on.saturating_sub(not_taken.sum())
+}
+
 impl Totals {
     pub(super) fn new(counters: &Snapshot, traffic: Tally) -> Self {
-        let sum = |names: [Counter; 2]| names.iter().map(|name| counters.get(*name)).sum();
-        let handed_on: u64 = sum([Counter::IpInDelivers, Counter::Ip6InDelivers]);
-        let not_taken = AFTER_DELIVERY
-            .iter()
-            .map(|reason| counters.dropped(*reason));
+        let sum =
+            |names: [Counter; 2]| -> u64 { names.iter().map(|name| counters.get(*name)).sum() };
         let drops = counters.drops().filter(|(_, count)| *count > 0);
         Self {
-            packets: sum([Counter::IpInReceives, Counter::Ip6InReceives]),
+            // What no backlog had room for has come in, too, if not as far as IP.
+            packets: sum([Counter::IpInReceives, Counter::Ip6InReceives])
+                + counters.dropped(DropReason::CpuBacklog),
             bytes: sum([Counter::IpExtInOctets, Counter::Ip6InOctets]),
             forwarded: sum([Counter::IpForwDatagrams, Counter::Ip6OutForwDatagrams]),
-            delivered: handed_on.saturating_sub(not_taken.sum()),
+            delivered: delivered(counters),
             drops: drops
                 .map(|(reason, count)| (reason.name(), count))
                 .collect(),

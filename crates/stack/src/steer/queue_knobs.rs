@@ -60,7 +60,8 @@ impl QueueKnob {
     fn expected(self) -> String {
         match self {
             Self::RpsCpus => format!(
-                "cores as hexadecimal bits (\"3\": 0 and 1), below {}",
+                "cores below {} as hexadecimal bits, with commas between groups of eight digits \
+                 (\"3\": cores 0 and 1; \"1,00000000\": core 32)",
                 super::MAX_CPUS
             ),
             Self::RpsFlowCnt => format!("a number from 0 to {MAX_FLOWS}"),

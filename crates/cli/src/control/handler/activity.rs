@@ -1,5 +1,6 @@
 //! What a stack does, by core and by queue.
 
+use crate::daemon::delivered;
 use forebay::Stack;
 use forebay::counters::{Counter, Snapshot};
 use forebay::watch::{Queue, Watch, Worker};
@@ -48,7 +49,7 @@ fn core(worker: &Worker, flows_read: Option<u64>) -> CoreActivity {
         backlog: worker.softnet.input_qlen as u64,
         forwarded: counters.get(Counter::IpForwDatagrams)
             + counters.get(Counter::Ip6OutForwDatagrams),
-        delivered: counters.get(Counter::IpInDelivers) + counters.get(Counter::Ip6InDelivers),
+        delivered: delivered(counters),
         drops: drops_of(counters),
         flows: worker.flows as u64,
         flows_read,
