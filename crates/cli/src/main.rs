@@ -22,7 +22,7 @@ use clap::{Parser, Subcommand};
 
 use commands::{
     addr, bench as benches, exec, flood, link, maddr, nstat, replay, route, rule, run, sink, ss,
-    sysctl, trace,
+    sysctl, top, trace,
 };
 
 /// An IP router and a host in one process, in user space.
@@ -56,6 +56,7 @@ enum Command {
     Rule(rule::RuleArgs),
     Nstat(nstat::NstatArgs),
     Ss(ss::SsArgs),
+    Top(top::TopArgs),
     Sink(sink::SinkArgs),
     Flood(flood::FloodArgs),
     Replay(replay::ReplayArgs),
@@ -79,6 +80,7 @@ fn main() -> ExitCode {
         Command::Rule(args) => rule::run(&args),
         Command::Nstat(args) => nstat::run(&args),
         Command::Ss(args) => ss::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Sink(args) => sink::run(&args),
         Command::Flood(args) => flood::run(&args),
         Command::Replay(args) => replay::run(&args),

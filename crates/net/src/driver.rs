@@ -10,8 +10,10 @@ use forebay_stack::interface::TransmitQueue;
 use forebay_stack::packet::PacketQueue;
 use forebay_stack::steer::RxId;
 use forebay_stack::time::Instant;
+use forebay_sync::cache_line::CacheLine;
 
 use crate::device::{Device, DeviceStats};
+use crate::watch::Sampler;
 
 /// Frames taken from one queue of a device before the others have their turn (Linux's NAPI weight).
 const BUDGET: usize = 64;
@@ -24,7 +26,7 @@ pub(crate) struct Attached {
     pub(crate) waiting: Arc<TransmitQueue>,
     /// What the device could not take yet.
     pub(crate) unsent: PacketQueue,
-    pub(crate) status: Arc<Mutex<DeviceStatus>>,
+    pub(crate) status: Arc<SharedStatus>,
 }
 
 /// What others may know of a device while the driver has it.
@@ -35,6 +37,9 @@ pub struct DeviceStatus {
     /// Why the device was given up, if it was: its interface is down.
     pub error: Option<String>,
 }
+
+/// Written at every turn, each by its own driver.
+pub(crate) type SharedStatus = CacheLine<Mutex<DeviceStatus>>;
 
 impl DeviceStatus {
     /// The two queues of a device together.
@@ -53,6 +58,7 @@ pub(crate) struct Driver {
     /// The device that is looked at first next time.
     first: usize,
     received: PacketQueue,
+    sampler: Sampler,
 }
 
 /// What a turn found.
@@ -61,16 +67,19 @@ pub(crate) struct Turn {
     pub(crate) busy: bool,
     /// When the next turn is due at the latest.
     pub(crate) deadline: Option<Instant>,
+    /// Readers or other workers could not keep up.
+    pub(crate) has_overrun: bool,
 }
 
 impl Driver {
-    pub(crate) fn new(number: u16, core: Core) -> Self {
+    pub(crate) fn new(number: u16, core: Core, sampler: Sampler) -> Self {
         Self {
             number,
             core,
             devices: Vec::new(),
             first: 0,
             received: PacketQueue::new(),
+            sampler,
         }
     }
 
@@ -102,7 +111,9 @@ impl Driver {
     /// Receives from every device, lets the stack work, sends what came of it.
     pub(crate) fn turn(&mut self, stack: &forebay_stack::Stack, now: Instant) -> Turn {
         let mut gone = Vec::new();
+        let overruns = self.core.overruns();
         let mut busy = self.receive(stack, now, &mut gone);
+        let has_overrun = self.core.overruns() != overruns;
         // What belongs to no device is the first driver's: the loopback, and what is due.
         let mut deadline = match self.number {
             0 => stack.poll(&mut self.core, now),
@@ -125,7 +136,11 @@ impl Driver {
         for (ifindex, error) in gone {
             self.give_up(stack, ifindex, &error);
         }
-        Turn { busy, deadline }
+        Turn {
+            busy,
+            deadline,
+            has_overrun,
+        }
     }
 
     /// Takes packets from the devices, and what other cores have left, up to `netdev_budget`
@@ -137,6 +152,7 @@ impl Driver {
         gone: &mut Vec<(u32, io::Error)>,
     ) -> bool {
         let mut busy = false;
+        let mut timer = self.sampler.begin(stack, now);
         let mut budget = stack.netdev_budget(&self.core);
         // Each device is the first in turn, so that none goes hungry when the budget is small.
         let devices = self.devices.len();
@@ -149,14 +165,26 @@ impl Driver {
                 .device
                 .receive(now, cache, &mut self.received, most);
             budget -= self.received.len().min(budget);
-            stack.receive_from(&mut self.core, now, attached.rx, &mut self.received);
+            let (core, from, packets) = (&mut self.core, attached.rx, &mut self.received);
+            match &mut timer {
+                None => stack.receive_from(core, now, from, packets),
+                Some(timer) => stack.receive_from_observed(core, now, from, packets, timer),
+            }
             match received {
                 Ok(frames) => busy |= frames > 0,
                 Err(error) => gone.push((attached.rx.ifindex, error)),
             }
         }
         // However much the devices had, others wait for what they have left here.
-        busy | stack.receive_backlog(&mut self.core, now, budget.max(BUDGET))
+        let (core, budget) = (&mut self.core, budget.max(BUDGET));
+        match timer {
+            None => busy | stack.receive_backlog(core, now, budget),
+            Some(mut timer) => {
+                busy |= stack.receive_backlog_observed(core, now, budget, &mut timer);
+                self.sampler.end(timer, now);
+                busy
+            }
+        }
     }
 
     fn publish_status(&self) {

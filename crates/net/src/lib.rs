@@ -19,6 +19,7 @@ mod stack;
 pub mod tokio;
 mod udp;
 mod waiter;
+pub mod watch;
 mod worker;
 
 pub use driver::DeviceStatus;

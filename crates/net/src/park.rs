@@ -1,5 +1,6 @@
 //! A thread that waits for a [`Waker`] to be woken.
 
+use std::cell::Cell;
 use std::io;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
@@ -16,12 +17,22 @@ struct Unpark(Thread);
 
 impl Wake for Unpark {
     fn wake(self: Arc<Self>) {
-        self.0.unpark();
+        self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
+        HAS_WOKEN.set(true);
         self.0.unpark();
     }
+}
+
+thread_local! {
+    static HAS_WOKEN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the calling thread has woken a parked one since it asked last.
+pub(crate) fn has_woken() -> bool {
+    HAS_WOKEN.take()
 }
 
 impl Parker {

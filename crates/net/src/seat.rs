@@ -5,11 +5,16 @@ use std::task::Waker;
 
 use forebay_stack::core::Core;
 use forebay_stack::interface::LOOPBACK;
+use forebay_sync::static_key::StaticKey;
 
 use crate::driver::{Attached, Driver};
 use crate::stack::lock;
+use crate::watch::{IdleTime, Sampled, Sampler};
 
 /// One of a stack's places for workers. Whoever has the lock of the driver is the worker.
+///
+/// On lines of its own: whoever drives it writes to it for every packet.
+#[repr(align(128))]
 pub(crate) struct Seat {
     /// The seat's number, under which packets are steered to it.
     number: u16,
@@ -18,6 +23,8 @@ pub(crate) struct Seat {
     commands: Mutex<Vec<Command>>,
     /// Wakes the worker, if there is one.
     waker: Mutex<Option<Waker>>,
+    idle: IdleTime,
+    sampled: Arc<Mutex<Sampled>>,
 }
 
 enum Command {
@@ -27,17 +34,36 @@ enum Command {
 }
 
 impl Seat {
-    pub(crate) fn new(number: u16, core: Core) -> Self {
+    pub(crate) fn new(number: u16, core: Core, watched: Arc<StaticKey>) -> Self {
+        let sampled = Arc::default();
+        let sampler = Sampler::new(watched, Arc::clone(&sampled));
         Self {
             number,
-            driver: Mutex::new(Driver::new(number, core)),
+            driver: Mutex::new(Driver::new(number, core, sampler)),
             commands: Mutex::default(),
             waker: Mutex::default(),
+            idle: IdleTime::default(),
+            sampled,
         }
     }
 
     pub(crate) fn number(&self) -> u16 {
         self.number
+    }
+
+    /// How long workers have slept here.
+    pub(crate) fn idle(&self) -> &IdleTime {
+        &self.idle
+    }
+
+    /// What was measured here while somebody watched.
+    pub(crate) fn sampled(&self) -> Sampled {
+        *lock(&self.sampled)
+    }
+
+    /// Whether a worker is here.
+    pub(crate) fn is_claimed(&self) -> bool {
+        lock(&self.waker).is_some()
     }
 
     /// The driver; waits as long as a worker has it.

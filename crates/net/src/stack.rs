@@ -11,10 +11,11 @@ use forebay_stack::interface::{InterfaceConfig, LOOPBACK};
 use forebay_stack::packet::PacketQueue;
 use forebay_stack::steer::{MAX_CPUS, RxId};
 use forebay_stack::time::Instant;
+use forebay_sync::static_key::StaticKey;
 
 use crate::cpu;
 use crate::device::Device;
-use crate::driver::{Attached, DeviceStatus};
+use crate::driver::{Attached, DeviceStatus, SharedStatus};
 use crate::seat::{Seat, Seats};
 use crate::worker::Workers;
 
@@ -53,15 +54,17 @@ pub(crate) struct Shared {
     pub(crate) stack: forebay_stack::Stack,
     pub(crate) clock: Clock,
     pub(crate) seats: Seats,
-    devices: Mutex<Vec<Known>>,
+    /// Somebody wants to know what the stages take.
+    pub(crate) watched: Arc<StaticKey>,
+    pub(crate) devices: Mutex<Vec<Known>>,
 }
 
 /// A device as the outside knows it.
-struct Known {
-    name: String,
-    ifindex: u32,
+pub(crate) struct Known {
+    pub(crate) name: String,
+    pub(crate) ifindex: u32,
     /// Of each queue.
-    statuses: Vec<Arc<Mutex<DeviceStatus>>>,
+    pub(crate) statuses: Vec<Arc<SharedStatus>>,
 }
 
 /// Where `now` comes from.
@@ -142,8 +145,9 @@ impl StackBuilder {
             current_cpu: cpu::current_worker,
             ..self.config
         });
-        let seats = (0..self.workers).map(|number| Seat::new(number, stack.core_on(number)));
-        let seats = seats.map(Arc::new).collect();
+        let watched = Arc::new(StaticKey::new());
+        let seat = |number| Seat::new(number, stack.core_on(number), Arc::clone(&watched));
+        let seats = (0..self.workers).map(seat).map(Arc::new).collect();
         let clock = match self.manual_clock {
             true => Clock::Manual(AtomicU64::new(0)),
             false => Clock::Machine(std::time::Instant::now()),
@@ -152,6 +156,7 @@ impl StackBuilder {
             stack,
             clock,
             seats,
+            watched,
             devices: Mutex::default(),
         };
         Ok(Stack {
@@ -204,11 +209,12 @@ impl Stack {
     pub fn add_device(&self, name: &str, device: impl Device + 'static) -> io::Result<u32> {
         let (mtu, offload, follows_flows) =
             (device.mtu(), device.offload(), device.follows_flows());
-        let queues = self.shared.queues_of(device);
+        let devices = self.shared.queues_of(device);
+        let queues = devices.len();
         let config = InterfaceConfig {
             mtu,
             offload,
-            queues: u16::try_from(queues.len()).unwrap_or(u16::MAX),
+            queues: u16::try_from(queues).unwrap_or(u16::MAX),
             affinity: follows_flows.then(Arc::default),
             ..InterfaceConfig::new(name)
         };
@@ -217,7 +223,7 @@ impl Stack {
             .stack
             .add_interface(config)
             .map_err(crate::error::interface)?;
-        let statuses: Vec<_> = queues.iter().map(|_| Arc::default()).collect();
+        let statuses: Vec<_> = devices.iter().map(|_| Arc::default()).collect();
         lock(&self.shared.devices).push(Known {
             name: name.to_owned(),
             ifindex,
@@ -225,18 +231,20 @@ impl Stack {
         });
         // Somebody may have removed the interface again, by its index.
         let waiting = self.shared.stack.transmit_queues(ifindex);
-        if waiting.len() != queues.len() {
+        if waiting.len() != queues {
             return Err(io::ErrorKind::NotFound.into());
         }
-        let parts = queues.into_iter().zip(waiting).zip(statuses).zip(0..);
+        let parts = devices.into_iter().zip(waiting).zip(statuses).zip(0..);
         for (((device, waiting), status), queue) in parts {
-            self.shared.seat_of(ifindex, queue).attach(Attached {
-                rx: RxId { ifindex, queue },
-                device,
-                waiting,
-                unsent: PacketQueue::new(),
-                status,
-            });
+            self.shared
+                .seat_of(ifindex, queue, queues)
+                .attach(Attached {
+                    rx: RxId { ifindex, queue },
+                    device,
+                    waiting,
+                    unsent: PacketQueue::new(),
+                    status,
+                });
         }
         Ok(ifindex)
     }
@@ -317,10 +325,16 @@ impl Shared {
         queues
     }
 
-    /// Who drives a queue: devices begin at different workers, and go round.
-    fn seat_of(&self, ifindex: u32, queue: u16) -> &Seat {
-        let first = ifindex.saturating_sub(LOOPBACK + 1) as usize;
-        &self.seats[(first + usize::from(queue)) % self.seats.len()]
+    /// Who drives a queue. Where there are as many as workers, each has the queue of its number: it
+    /// sends by that one (`enqueue_by_queue`), so that what it forwards never leaves its core.
+    /// Devices with fewer begin at different workers.
+    pub(crate) fn seat_of(&self, ifindex: u32, queue: u16, queues: usize) -> &Seat {
+        let seats = self.seats.len();
+        let first = match queues < seats {
+            true => ifindex.saturating_sub(LOOPBACK + 1) as usize,
+            false => 0,
+        };
+        &self.seats[(first + usize::from(queue)) % seats]
     }
 }
 

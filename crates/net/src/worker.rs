@@ -13,6 +13,7 @@ use forebay_sync::doze::Doze;
 
 use crate::cpu;
 use crate::driver::{Driver, Turn};
+use crate::park;
 use crate::seat::Seat;
 use crate::stack::{Shared, Stack};
 
@@ -56,7 +57,8 @@ struct Worker {
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
-/// What wakes a thread, and what ends it.
+/// What wakes a thread, and what ends it. On lines of its own: it is written at every turn.
+#[repr(align(128))]
 struct Alarm {
     doze: Doze,
     event: wake::Waker,
@@ -142,18 +144,33 @@ fn run(shared: &Shared, seat: &Seat, alarm: &Alarm) -> io::Result<()> {
         }
         seat.obey(&mut driver);
         let turn = driver.turn(&shared.stack, shared.clock.now());
+        let has_woken = park::has_woken();
         if !turn.busy && alarm.doze.sleep() {
-            sleep(shared, &driver, alarm, &turn)?;
+            sleep(shared, seat, &driver, alarm, &turn)?;
+        } else if has_woken || turn.has_overrun {
+            // A reader on this very processor would otherwise wait until the scheduler takes it from
+            // us, and meanwhile we would work for a full socket.
+            thread::yield_now();
         }
     }
 }
 
 /// Until a device has packets, somebody calls, or a deadline has come.
-fn sleep(shared: &Shared, driver: &Driver, alarm: &Alarm, turn: &Turn) -> io::Result<()> {
-    let timeout = turn.deadline.map(|deadline| deadline - shared.clock.now());
+fn sleep(
+    shared: &Shared,
+    seat: &Seat,
+    driver: &Driver,
+    alarm: &Alarm,
+    turn: &Turn,
+) -> io::Result<()> {
+    let now = shared.clock.now();
+    let timeout = turn.deadline.map(|deadline| deadline - now);
     let mut fds = vec![alarm.event.as_fd()];
     driver.fds(&mut fds);
-    let ready = poll::wait(&fds, timeout)?;
+    seat.idle().begin(now);
+    let ready = poll::wait(&fds, timeout);
+    seat.idle().end(shared.clock.now());
+    let ready = ready?;
     if ready.first() == Some(&0) {
         alarm.event.drain()?;
     }

@@ -29,6 +29,16 @@ impl Core {
     pub fn cache(&mut self) -> &mut PacketCache {
         &mut self.local.cache
     }
+
+    /// Packets that this core has dropped so far since those who were to take them could not keep
+    /// up: sockets' readers, and other cores.
+    pub fn overruns(&self) -> u64 {
+        let reasons = [DropReason::SocketRcvbuff, DropReason::CpuBacklog];
+        reasons
+            .map(|reason| self.local.counters.dropped(reason))
+            .iter()
+            .sum()
+    }
 }
 
 impl fmt::Debug for Core {
@@ -64,6 +74,7 @@ pub struct Local {
 impl Local {
     pub(crate) fn new(
         number: u16,
+        cpu: Option<u16>,
         cache: PacketCache,
         counters: Arc<Shard>,
         allowance: Allowance,
@@ -71,7 +82,7 @@ impl Local {
     ) -> Self {
         Self {
             number,
-            cpu: None,
+            cpu,
             cache,
             counters,
             tx: Vec::new(),
@@ -175,10 +186,6 @@ impl Local {
     /// The number by which packets are steered here.
     pub(crate) fn cpu(&self) -> Option<u16> {
         self.cpu
-    }
-
-    pub(crate) fn set_cpu(&mut self, cpu: u16) {
-        self.cpu = Some(cpu);
     }
 
     pub(crate) fn backlog_in_hand(&mut self) -> &mut PacketQueue {

@@ -101,6 +101,11 @@ impl Shard {
     pub(crate) fn add_drop(&self, reason: DropReason) {
         bump(&self.0.drops[reason as usize], 1);
     }
+
+    /// Drops counted so far.
+    pub(crate) fn dropped(&self, reason: DropReason) -> u64 {
+        self.0.drops[reason as usize].load(Relaxed)
+    }
 }
 
 #[inline]
@@ -111,26 +116,45 @@ fn bump(cell: &AtomicU64, n: u64) {
 /// The shards of all cores.
 #[derive(Debug, Default)]
 pub struct Counters {
-    shards: Mutex<Vec<Arc<Shard>>>,
+    shards: Mutex<Vec<Owned>>,
+}
+
+#[derive(Debug)]
+struct Owned {
+    /// Number of the core, if packets are steered to it.
+    cpu: Option<u16>,
+    shard: Arc<Shard>,
 }
 
 impl Counters {
     /// A new shard for a core, kept for as long as the stack lives.
-    pub(crate) fn shard(&self) -> Arc<Shard> {
+    pub(crate) fn shard(&self, cpu: Option<u16>) -> Arc<Shard> {
         let shard = Arc::new(Shard::new());
         let mut shards = self.shards.lock().unwrap_or_else(PoisonError::into_inner);
-        shards.push(Arc::clone(&shard));
+        shards.push(Owned {
+            cpu,
+            shard: Arc::clone(&shard),
+        });
         shard
     }
 
     /// Adds the shards up. Counters are read one after the other while cores go on counting.
     pub fn snapshot(&self) -> Snapshot {
+        self.sum(|_| true)
+    }
+
+    /// The same, of what the core with this number has counted.
+    pub fn snapshot_of(&self, cpu: u16) -> Snapshot {
+        self.sum(|owned| owned.cpu == Some(cpu))
+    }
+
+    fn sum(&self, counts: impl Fn(&Owned) -> bool) -> Snapshot {
         let mut snapshot = Snapshot {
             counters: [0; COUNTERS],
             drops: [0; REASONS],
         };
         let shards = self.shards.lock().unwrap_or_else(PoisonError::into_inner);
-        for shard in shards.iter() {
+        for Owned { shard, .. } in shards.iter().filter(|owned| counts(owned)) {
             for (sum, cell) in snapshot.counters.iter_mut().zip(&shard.0.counters) {
                 *sum = sum.wrapping_add(cell.load(Relaxed));
             }

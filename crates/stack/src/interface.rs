@@ -274,6 +274,9 @@ impl Interfaces {
 }
 
 /// Packets that wait for a device: bounded, filled by every core, emptied by who drives the device.
+///
+/// On lines of its own: the queues of a device are filled by different cores.
+#[repr(align(128))]
 pub struct TransmitQueue {
     limit: usize,
     state: Mutex<TxState>,

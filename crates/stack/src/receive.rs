@@ -53,6 +53,10 @@ pub enum Stage {
 /// Who looks on while packets go through the stages: to measure, or to tell. It is a type, so that
 /// where nobody looks on, nothing asks whether somebody does.
 pub trait Observer {
+    /// A batch is about to go through the stages.
+    #[inline]
+    fn before(&mut self) {}
+
     /// The packets of the batch have been through a stage.
     fn after(&mut self, stage: Stage, batch: &[Packet]);
 }
@@ -120,6 +124,7 @@ fn receive_batch(
     packets: &mut PacketQueue,
     observer: &mut impl Observer,
 ) {
+    observer.before();
     let interface = cx.view.interfaces.get(ifindex);
     let Some(interface) = interface.filter(|interface| interface.up) else {
         // A device hands over what it had, however late.

@@ -168,12 +168,17 @@ impl Stack {
 
     /// A core for a worker.
     pub fn core(&self) -> Core {
+        self.new_core(None)
+    }
+
+    fn new_core(&self, cpu: Option<u16>) -> Core {
         let number = self.cores.fetch_add(1, Ordering::Relaxed);
         let random = SecretRandom::new(self.key, number);
         let local = Local::new(
             number,
+            cpu,
             self.pool.cache(),
-            self.counters.shard(),
+            self.counters.shard(cpu),
             self.demux.memory().allowance(),
             random,
         );
@@ -186,8 +191,7 @@ impl Stack {
     /// A core for the worker that packets are steered to under the number `cpu`, which is below
     /// [`MAX_CPUS`](crate::steer::MAX_CPUS). There should be one at a time.
     pub fn core_on(&self, cpu: u16) -> Core {
-        let mut core = self.core();
-        core.local.set_cpu(cpu);
+        let core = self.new_core(Some(cpu));
         self.steering.bring_online(cpu);
         core
     }
@@ -195,6 +199,11 @@ impl Stack {
     /// The SNMP and drop counters, summed over all cores.
     pub fn counters(&self) -> Snapshot {
         self.counters.snapshot()
+    }
+
+    /// What the core that packets are steered to under the number `cpu` has counted.
+    pub fn counters_of(&self, cpu: u16) -> Snapshot {
+        self.counters.snapshot_of(cpu)
     }
 
     /// What the stack looks like now, for as long as the guard is held.

@@ -330,7 +330,7 @@ fn connect(
     Ok(())
 }
 
-fn add_route<A: Address>(
+pub(super) fn add_route<A: Address>(
     fib: &Fib<A>,
     prefix: Prefix<A>,
     gateway: A,

@@ -5,6 +5,7 @@
 //! meanwhile hits them alike. Rows come out as a [table, JSON](report) and a [`plot`].
 
 mod bed;
+mod cores;
 mod demux;
 mod fib;
 mod floor;
@@ -15,6 +16,7 @@ mod open;
 mod packet;
 mod plot;
 mod report;
+mod rfs;
 mod route;
 mod runner;
 mod statistics;
@@ -23,10 +25,12 @@ mod udp;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 
+pub(crate) use cores::{CoresArgs, run as cores};
 pub(crate) use demux::{DemuxArgs, run as demux};
 pub(crate) use fib::{FibArgs, run as fib};
 pub(crate) use grow::{GrowArgs, run as grow};
 pub(crate) use open::{OpenArgs, run as open};
+pub(crate) use rfs::{RfsArgs, run as rfs};
 pub(crate) use route::{RouteArgs, run as route, run_kernel as kernel_route};
 pub(crate) use udp::{UdpArgs, run as udp, run_kernel as kernel_udp};
 

@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::{Args, Subcommand};
 
-use crate::bench::{self, DemuxArgs, FibArgs, GrowArgs, OpenArgs, RouteArgs, UdpArgs};
+use crate::bench::{
+    self, CoresArgs, DemuxArgs, FibArgs, GrowArgs, OpenArgs, RfsArgs, RouteArgs, UdpArgs,
+};
 
 /// Measure the path in memory, on this machine.
 ///
@@ -31,6 +33,8 @@ enum Bench {
     Grow(GrowArgs),
     Open(OpenArgs),
     Udp(UdpArgs),
+    Rfs(RfsArgs),
+    Cores(CoresArgs),
 }
 
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
@@ -57,5 +61,7 @@ fn measure(args: &BenchArgs) -> anyhow::Result<ExitCode> {
         Bench::Grow(args) => bench::grow(args),
         Bench::Open(args) => bench::open(args),
         Bench::Udp(args) => bench::udp(args),
+        Bench::Rfs(args) => bench::rfs(args),
+        Bench::Cores(args) => bench::cores(args),
     }
 }

@@ -16,6 +16,7 @@ mod signals;
 pub(crate) mod sink;
 pub(crate) mod ss;
 pub(crate) mod sysctl;
+pub(crate) mod top;
 pub(crate) mod trace;
 mod words;
 

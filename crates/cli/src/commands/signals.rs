@@ -18,17 +18,22 @@ pub(crate) fn to_hand_on() -> io::Result<Receiver<i32>> {
 }
 
 fn receive(signals: &[i32]) -> io::Result<Receiver<i32>> {
-    let mut signals = Signals::new(signals)?;
     let (sender, receiver) = mpsc::channel();
+    hand_on(signals, move |signal| sender.send(signal).is_ok())?;
+    Ok(receiver)
+}
+
+/// Hands signals to `receiver`, in a thread of their own, until that says that it wants no more.
+pub(crate) fn hand_on(
+    signals: &[i32],
+    receiver: impl Fn(i32) -> bool + Send + 'static,
+) -> io::Result<()> {
+    let mut signals = Signals::new(signals)?;
     let body = move || {
-        for signal in signals.forever() {
-            if sender.send(signal).is_err() {
-                return;
-            }
-        }
+        signals.forever().all(receiver);
     };
     thread::Builder::new()
         .name("forebay-signals".to_owned())
         .spawn(body)?;
-    Ok(receiver)
+    Ok(())
 }

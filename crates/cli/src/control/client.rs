@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::lines::Lines;
 use super::protocol::{
-    Answer, Call, Counters, Failure, Family, Group, Link, Lookup, MAX_ANSWER, Path as RoutePath,
-    Reply, Request, Route, Rule, UdpSocket, VERSION,
+    Activity, Answer, Call, Counters, Failure, Family, Group, Link, Lookup, MAX_ANSWER,
+    Path as RoutePath, Reply, Request, Route, Rule, UdpSocket, VERSION,
 };
 use super::runtime_dir::RuntimeDir;
 
@@ -127,6 +127,11 @@ impl Client {
         }
     }
 
+    /// The name of the stack.
+    pub(crate) fn stack(&self) -> &str {
+        &self.stack
+    }
+
     /// Where `nstat` keeps what it has shown of this stack.
     pub(crate) fn history(&self) -> PathBuf {
         self.directory.history(&self.stack)
@@ -214,6 +219,14 @@ impl Client {
     pub(crate) fn groups(&mut self) -> Result<Vec<Group>, ClientError> {
         match self.ask(Request::Groups)? {
             Reply::Groups(groups) => Ok(groups),
+            _ => Err(ClientError::Garbled),
+        }
+    }
+
+    /// What the stack does; it measures more from the first time on.
+    pub(crate) fn activity(&mut self) -> Result<Activity, ClientError> {
+        match self.ask(Request::Activity)? {
+            Reply::Activity(activity) => Ok(activity),
             _ => Err(ClientError::Garbled),
         }
     }

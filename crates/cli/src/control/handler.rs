@@ -3,12 +3,14 @@
 use forebay::Stack;
 use forebay::interface::{Interface, InterfaceAddress, LOOPBACK};
 use forebay::multicast::{self, GroupInfo};
+use forebay::watch::Watch;
 
 use super::protocol::{
     Counters, Drops, Errno, Failure, Family, Group, Link, LinkAddress, Network, Reply, Request,
     SourceMode, UdpSocket,
 };
 
+mod activity;
 mod failure;
 mod routing;
 
@@ -16,12 +18,32 @@ use routing::Routing;
 
 type Result<T> = std::result::Result<T, Failure>;
 
-/// Does what is asked for. `run` names this run of the stack.
-pub(super) fn handle(stack: &Stack, run: &str, request: Request) -> Reply {
-    dispatch(stack, run, request).unwrap_or_else(Reply::Failed)
+/// What is asked for over one connection.
+pub(super) struct Session<'s> {
+    stack: &'s Stack,
+    /// Names this run of the stack.
+    run: &'s str,
+    /// As long as the command listens that wants to know, however it ends.
+    watch: Option<Watch>,
 }
 
-fn dispatch(stack: &Stack, run: &str, request: Request) -> Result<Reply> {
+impl<'s> Session<'s> {
+    pub(super) fn new(stack: &'s Stack, run: &'s str) -> Self {
+        Self {
+            stack,
+            run,
+            watch: None,
+        }
+    }
+
+    /// Does what is asked for.
+    pub(super) fn handle(&mut self, request: Request) -> Reply {
+        dispatch(self, request).unwrap_or_else(Reply::Failed)
+    }
+}
+
+fn dispatch(session: &mut Session<'_>, request: Request) -> Result<Reply> {
+    let Session { stack, run, .. } = *session;
     let inner = stack.inner();
     match request {
         Request::Sysctls => Ok(Reply::Sysctls(inner.sysctls())),
@@ -55,6 +77,10 @@ fn dispatch(stack: &Stack, run: &str, request: Request) -> Result<Reply> {
         Request::Groups => {
             let groups = inner.multicast_groups().into_iter();
             Ok(Reply::Groups(groups.map(group).collect()))
+        }
+        Request::Activity => {
+            let watch = session.watch.get_or_insert_with(|| stack.watch());
+            Ok(Reply::Activity(activity::activity(stack, run, watch)))
         }
     }
 }

@@ -7,6 +7,10 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
+mod activity;
+
+pub(crate) use activity::{Activity, CoreActivity, QueueActivity, StageActivity};
+
 /// Goes up whenever an older command would misunderstand.
 pub(crate) const VERSION: u32 = 1;
 
@@ -89,6 +93,8 @@ pub(crate) enum Request {
     Counters,
     UdpSockets,
     Groups,
+    /// From then on the stack measures what its stages take, until the connection ends.
+    Activity,
 }
 
 /// What a stack replies.
@@ -106,6 +112,7 @@ pub(crate) enum Reply {
     Counters(Counters),
     UdpSockets(Vec<UdpSocket>),
     Groups(Vec<Group>),
+    Activity(Activity),
 }
 
 impl Reply {

@@ -14,7 +14,7 @@ use std::time::Duration;
 use forebay::Stack;
 use serde::de::DeserializeOwned;
 
-use super::handler;
+use super::handler::Session;
 use super::lines::Lines;
 use super::protocol::{Answer, Call, Errno, Failure, MAX_CALL, Reply, VERSION, Versioned};
 use super::runtime_dir::RuntimeDir;
@@ -190,10 +190,11 @@ fn refuse(stream: UnixStream) {
 
 /// Answers call after call; whatever is wrong with the connection ends it.
 fn converse(mut lines: Lines, stack: &Stack, run: &str) {
+    let mut session = Session::new(stack, run);
     loop {
         let reply = match lines.read() {
             Ok(Some(line)) => match parse_call(&line) {
-                Ok(call) => handler::handle(stack, run, call.request),
+                Ok(call) => session.handle(call.request),
                 Err(failure) => Reply::Failed(failure),
             },
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {

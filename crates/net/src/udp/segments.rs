@@ -14,7 +14,7 @@ use crate::error;
 /// use forebay::{Stack, UdpSocket};
 ///
 /// let stack = Stack::builder().build()?;
-/// let _worker = stack.spawn_worker()?;
+/// let _worker = stack.spawn_workers()?;
 /// let receiver = UdpSocket::bind(&stack, "127.0.0.1:7")?;
 /// receiver.set_udp_gro(true)?;
 /// let sender = UdpSocket::bind(&stack, "127.0.0.1:0")?;

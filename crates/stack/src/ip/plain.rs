@@ -184,7 +184,7 @@ mod tests {
                         kind,
                         fixed_id: false,
                     },
-                )
+                );
             };
             assert!(!is_admitted(&v4(NEAR_V4, FAR_V4), change));
             assert!(!is_admitted(&v6(NEAR_V6, FAR_V6), change));

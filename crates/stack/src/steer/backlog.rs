@@ -54,6 +54,8 @@ pub struct SoftnetStats {
     pub received_rps: u64,
     /// How often it stopped with packets left, since its budget was used up.
     pub time_squeeze: u64,
+    /// Packets that other cores have left and that it has not taken up yet.
+    pub input_qlen: usize,
 }
 
 /// Index of [`Own::stats`].
@@ -168,6 +170,7 @@ impl Backlog {
             processed,
             received_rps,
             time_squeeze,
+            input_qlen: lock(&self.waiting).packets.len(),
         }
     }
 }

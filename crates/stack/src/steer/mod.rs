@@ -36,6 +36,7 @@ use self::sock_flows::SockFlowTable;
 use crate::core::{Core, Local};
 use crate::drop::DropReason;
 use crate::packet::{Packet, PacketQueue};
+use crate::receive::Observer;
 use crate::siphash::Key;
 use crate::stack::Stack;
 use crate::sysctl::Knob;
@@ -141,6 +142,18 @@ impl Stack {
         from: RxId,
         packets: &mut PacketQueue,
     ) {
+        self.receive_from_observed(core, now, from, packets, &mut ());
+    }
+
+    /// The same, with somebody looking on.
+    pub fn receive_from_observed(
+        &self,
+        core: &mut Core,
+        now: Instant,
+        from: RxId,
+        packets: &mut PacketQueue,
+        observer: &mut impl Observer,
+    ) {
         self.note_queues(core, now, from, packets);
         if self.steering.is_needed() {
             self.steer(core, from, packets);
@@ -150,12 +163,23 @@ impl Stack {
         {
             backlog.count(Softnet::Processed, packets.len() as u64);
         }
-        self.receive(core, now, from.ifindex, packets);
+        self.receive_observed(core, now, from.ifindex, packets, observer);
     }
 
     /// Takes in packets that other cores have left to this one, up to `budget`, and what one more
     /// burst has. Returns whether there are more.
     pub fn receive_backlog(&self, core: &mut Core, now: Instant, budget: usize) -> bool {
+        self.receive_backlog_observed(core, now, budget, &mut ())
+    }
+
+    /// The same, with somebody looking on.
+    pub fn receive_backlog_observed(
+        &self,
+        core: &mut Core,
+        now: Instant,
+        budget: usize,
+        observer: &mut impl Observer,
+    ) -> bool {
         let Some(backlog) = core.local.cpu().and_then(|cpu| self.steering.backlog(cpu)) else {
             return false;
         };
@@ -165,7 +189,7 @@ impl Stack {
                 return false;
             };
             let packets = run.len();
-            self.receive(core, now, ifindex, &mut run);
+            self.receive_observed(core, now, ifindex, &mut run, observer);
             backlog.count(Softnet::Processed, packets as u64);
             backlog.count(Softnet::ReceivedRps, packets as u64);
             backlog.advance(packets);
@@ -176,6 +200,12 @@ impl Stack {
             backlog.count(Softnet::TimeSqueeze, 1);
         }
         is_more
+    }
+
+    /// The hash by which the packets of one flow find to one core, as the device has given it or as
+    /// it is computed from addresses and ports; 0 for what is of no flow.
+    pub fn flow_hash(&self, packet: &Packet) -> u32 {
+        self.steering.hash(packet)
     }
 
     /// The next packets of the backlog that came by one interface.

@@ -51,4 +51,13 @@ impl Stack {
         let table = self.steering.sock_flows.read(&guard).as_ref();
         table.map_or((0, 0), |table| (table.used(), table.len() as usize))
     }
+
+    /// How many of those entries say each core, by its number; about so many, in large tables. And
+    /// how many entries there are. `None` if there is no table.
+    pub fn sock_flows_by_cpu(&self) -> Option<(Vec<usize>, usize)> {
+        let reader = self.domain.reader();
+        let guard = reader.guard();
+        let table = self.steering.sock_flows.read(&guard).as_ref();
+        table.map(|table| (table.used_by_cpu(), table.len() as usize))
+    }
 }

@@ -10,6 +10,9 @@ use super::cpu_mask::MAX_CPUS;
 /// Bits of an entry that say the core; the others are the hash's.
 const CPU_BITS: u32 = 0xff;
 
+/// Entries that are read to say how a table is used.
+const LOOKED_AT: usize = 1 << 16;
+
 const _: () = assert!(MAX_CPUS as u32 == CPU_BITS);
 
 /// A word for each group of flows whose hashes have the same low bits: the flow that was read last,
@@ -61,6 +64,21 @@ impl SockFlowTable {
         self.entries.iter().filter(is_used).count()
     }
 
+    /// How many entries say each core, by its number. In a table of more than [`LOOKED_AT`] entries
+    /// that is an estimate: hashes are spread evenly, and nobody should wait while 2 GiB are read.
+    pub(crate) fn used_by_cpu(&self) -> Vec<usize> {
+        let mut counts = vec![0; MAX_CPUS.into()];
+        for entry in self.entries.iter().take(LOOKED_AT) {
+            let cpu = (entry.load(Ordering::Relaxed) & CPU_BITS) as usize;
+            if let Some(count) = cpu.checked_sub(1).and_then(|cpu| counts.get_mut(cpu)) {
+                *count += 1;
+            }
+        }
+        let scale = self.entries.len().div_ceil(LOOKED_AT);
+        counts.iter_mut().for_each(|count| *count *= scale);
+        counts
+    }
+
     #[inline]
     fn entry(&self, hash: u32) -> Option<&AtomicU32> {
         self.entries.get((hash & self.mask) as usize)
@@ -94,6 +112,22 @@ mod tests {
         table.record(0x9934_5600, 0);
         assert_eq!(table.cpu_of(0x1234_5600), None);
         assert_eq!(table.used(), 1);
+    }
+
+    #[test]
+    fn a_table_says_which_cores_read() {
+        let table = SockFlowTable::new(1_024);
+        for hash in 0..300 {
+            table.record(hash, if hash < 100 { 0 } else { 3 });
+        }
+        let counts = table.used_by_cpu();
+        assert_eq!(counts.iter().sum::<usize>(), table.used());
+        assert_eq!((counts[0], counts[1], counts[3]), (100, 0, 200));
+
+        // All entries of a large table are of core 2; half of them are beyond what is looked at.
+        let large = SockFlowTable::new(2 * LOOKED_AT as u32);
+        (0..2 * LOOKED_AT as u32).for_each(|hash| large.record(hash, 2));
+        assert_eq!(large.used_by_cpu()[2], large.used());
     }
 
     #[test]

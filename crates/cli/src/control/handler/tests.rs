@@ -23,6 +23,11 @@ fn stack() -> Stack {
     stack
 }
 
+/// A request over a connection of its own.
+fn handle(stack: &Stack, run: &str, request: Request) -> Reply {
+    Session::new(stack, run).handle(request)
+}
+
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
@@ -611,4 +616,37 @@ proptest! {
             prop_assert!(!matches!(handle(&stack, "run", request), Reply::Failed(_)));
         }
     }
+}
+
+#[test]
+fn activity_is_told_by_core_and_queue_and_measured_on_one_connection() {
+    let stack = stack();
+    let is_watched = || stack.is_watched();
+    let mut session = Session::new(&stack, "run");
+    assert!(!is_watched(), "nobody has asked");
+    for _ in 0..2 {
+        let Reply::Activity(activity) = session.handle(Request::Activity) else {
+            panic!("no activity")
+        };
+        assert_eq!(activity.run, "run");
+        assert_eq!(activity.cores.len(), 1);
+        assert_eq!(activity.cores[0].idle, None, "no worker");
+        let queues: Vec<_> = activity.queues.iter().map(|queue| &queue.dev).collect();
+        assert_eq!(queues, ["tun0"]);
+        assert_eq!(activity.sock_flow_entries, None);
+        assert!(is_watched());
+    }
+    drop(session);
+    assert!(!is_watched(), "the connection has ended");
+
+    let set = Request::SetSysctl {
+        name: "net.core.rps_sock_flow_entries".to_owned(),
+        value: "1024".to_owned(),
+    };
+    assert_eq!(handle(&stack, "run", set), Reply::Done);
+    let Reply::Activity(activity) = handle(&stack, "run", Request::Activity) else {
+        panic!("no activity")
+    };
+    assert_eq!(activity.sock_flow_entries, Some(1_024));
+    assert_eq!(activity.cores[0].flows_read, Some(0));
 }

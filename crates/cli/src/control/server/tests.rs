@@ -50,6 +50,23 @@ impl Rig {
 }
 
 #[test]
+fn a_stack_is_watched_as_long_as_the_connection_lasts() {
+    let rig = Rig::new();
+    let _server = rig.serve("main").unwrap();
+    let mut client = rig.client(None).unwrap();
+    assert!(!rig.stack.is_watched());
+    client.activity().unwrap();
+    assert!(rig.stack.is_watched());
+    // As if the command had been killed: nothing is said any more.
+    drop(client);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while rig.stack.is_watched() {
+        assert!(Instant::now() < deadline, "it is watched for ever");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
 fn a_command_reads_and_changes_the_stack() {
     let rig = Rig::new();
     let _server = rig.serve("main").unwrap();
