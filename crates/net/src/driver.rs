@@ -42,7 +42,7 @@ pub struct DeviceStatus {
 pub(crate) type SharedStatus = CacheLine<Mutex<DeviceStatus>>;
 
 impl DeviceStatus {
-    /// The two queues of a device together.
+    /// Two queues of a device together.
     pub(crate) fn with(mut self, other: Self) -> Self {
         self.stats += other.stats;
         self.error = self.error.or(other.error);

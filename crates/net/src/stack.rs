@@ -313,12 +313,12 @@ impl Stack {
 }
 
 impl Shared {
-    /// A device, taken apart into its queues where there is more than one worker to drive them.
+    /// A device, taken apart into its queues where there is more than one worker to drive them, or
+    /// where it matters by which of them a packet leaves.
     fn queues_of(&self, mut device: impl Device + 'static) -> Vec<Box<dyn Device>> {
+        let comes_apart = self.seats.len() > 1 || device.follows_flows();
         let mut queues = Vec::new();
-        while self.seats.len() > 1
-            && let Some(queue) = device.take_queue()
-        {
+        while comes_apart && let Some(queue) = device.take_queue() {
             queues.push(queue);
         }
         queues.insert(0, Box::new(device));

@@ -102,10 +102,8 @@ fn a_flow_leaves_by_the_queue_that_it_came_by_last() {
                     let (len, from) = server.recv_from(&mut payload).expect("a ping");
                     assert_eq!(from.port(), 20_000 + flow);
                     server.send_to(&payload[..len], from).expect("a route");
-                    // With one worker there is one queue, whatever the port has.
-                    let replies = if workers == 1 { 0 } else { queue };
                     let mut reply = [0; 100];
-                    let len = queues[replies]
+                    let len = queues[queue]
                         .recv_timeout(&mut reply, Duration::from_secs(5))
                         .expect("a reply at the queue that the ping came by");
                     let parsed = packets::parse(&reply[..len]);

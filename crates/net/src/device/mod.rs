@@ -148,7 +148,7 @@ pub trait Device: Send {
 
     /// Takes one of the device's queues out of it, for another worker to drive, as long as there is
     /// more than one: each is a device then, of one interface. Asked when the device is added to a
-    /// stack with several workers.
+    /// stack with several workers, or [follows flows](Self::follows_flows).
     fn take_queue(&mut self) -> Option<Box<dyn Device>> {
         None
     }

@@ -17,8 +17,6 @@ mod queue_knobs;
 mod record;
 mod rx_queue;
 mod sock_flows;
-#[cfg(test)]
-mod tests;
 
 use forebay_sync::rcu::{Domain, Rcu};
 use forebay_sync::static_key::StaticKey;

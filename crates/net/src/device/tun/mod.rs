@@ -241,7 +241,7 @@ impl Device for TunDevice {
         }
         Some(Box::new(Self {
             name: self.name.clone(),
-            queues: vec![self.queues.pop()?],
+            queues: vec![self.queues.remove(1)],
             turn: 0,
             spare: Spare::for_frames(self.mtu, self.offload.checksum),
             retry: None,
