@@ -434,3 +434,13 @@ fn steering_stops_with_the_last_who_wants_it() {
         assert_eq!(follows(&mut host), steers, "{entries}");
     }
 }
+
+#[test]
+fn a_device_that_goes_takes_its_mask_along() {
+    let host = Host::new(2);
+    assert!(!host.stack.is_steering());
+    host.set(MAP, "2");
+    assert!(host.stack.is_steering());
+    host.stack.remove_interface(host.tun0).expect("it is there");
+    assert!(!host.stack.is_steering());
+}

@@ -8,6 +8,7 @@ use crate::drop::DropReason;
 use crate::interface::{Interface, InterfaceAddress, InterfaceConfig, Interfaces, LOOPBACK};
 use crate::packet::PacketQueue;
 use crate::stack::Stack;
+use crate::steer::CpuMask;
 use crate::sysctl::{self, Knob, SysctlError, Sysctls};
 use crate::time::Instant;
 
@@ -145,6 +146,9 @@ impl Stack {
         let mut unsent = PacketQueue::new();
         interface.close(&mut unsent);
         self.drop_unsent(unsent);
+        for queue in &interface.rx {
+            self.steering.mask_changed(&queue.cpus, &CpuMask::default());
+        }
         for own in &interface.addresses {
             address_routes::remove(self, ifindex, *own);
         }

@@ -62,10 +62,11 @@ pub struct RxId {
     pub queue: u16,
 }
 
-/// A burst on its way to another core.
+/// A burst on its way to a core.
 #[derive(Default)]
 pub(crate) struct Bound {
-    cpu: u16,
+    /// Another one, or nobody else.
+    cpu: Option<u16>,
     packets: PacketQueue,
     /// Of the packets, where a flow table wants to know.
     hashes: Vec<u32>,
@@ -119,7 +120,7 @@ impl Steering {
         }
     }
 
-    /// A queue's mask was changed: it may begin or end to be looked at.
+    /// A queue's mask was changed, or is gone: it may begin or end to be looked at.
     pub(crate) fn mask_changed(&self, before: &CpuMask, after: &CpuMask) {
         match (before.cpus().is_empty(), after.cpus().is_empty()) {
             (true, false) => self.rps_needed.inc(),
@@ -200,6 +201,11 @@ impl Stack {
         is_more
     }
 
+    /// Whether packets may go to another core at all: some queue has a mask, or flows are followed.
+    pub fn is_steering(&self) -> bool {
+        self.steering.is_needed()
+    }
+
     /// The hash by which the packets of one flow find to one core, as the device has given it or as
     /// it is computed from addresses and ports; 0 for what is of no flow.
     pub fn flow_hash(&self, packet: &Packet) -> u32 {
@@ -243,7 +249,6 @@ impl Stack {
         }
         let own = local.cpu();
         let mut bound = local.take_bound();
-        let mut kept = Bound::default();
         while let Some(mut packet) = packets.pop() {
             let hash = self.steering.hash(&packet);
             packet.hash = hash;
@@ -253,35 +258,47 @@ impl Stack {
                 0 => None,
                 _ => queue.choose(sock_flows, &self.steering.backlogs, own, hash),
             };
-            let to = match chosen.filter(|cpu| Some(*cpu) != own) {
-                Some(cpu) => bound_for(&mut bound, cpu),
-                None => &mut kept,
-            };
+            let elsewhere = chosen.filter(|cpu| Some(*cpu) != own);
+            let to = bound_for(&mut bound, elsewhere);
             to.packets.push(packet);
             if queue.flows.is_some() && hash != 0 {
                 to.hashes.push(hash);
             }
         }
-        packets.append(&mut kept.packets);
-        if let (Some(cpu), Some(flows)) = (own, &queue.flows) {
-            // They are dealt with before the queue is looked at again.
-            let head = self.steering.backlog(cpu).map_or(0, Backlog::head);
-            for hash in kept.hashes {
+        let limit = self.sysctls.read(&guard).get(Knob::NetdevMaxBacklog);
+        let limit = usize::try_from(limit).unwrap_or(0);
+        let flows = queue.flows.as_deref();
+        for burst in &mut bound {
+            match burst.cpu {
+                Some(cpu) => self.hand_over(local, cpu, burst, flows, limit),
+                None => self.keep(own, burst, flows, packets),
+            }
+        }
+        local.give_back_bound(bound);
+    }
+
+    /// Gives back what this core handles itself. It is dealt with before the queue is looked at again.
+    fn keep(
+        &self,
+        own: Option<u16>,
+        burst: &mut Bound,
+        flows: Option<&FlowTable>,
+        packets: &mut PacketQueue,
+    ) {
+        packets.append(&mut burst.packets);
+        let head = own.and_then(|cpu| Some((cpu, self.steering.backlog(cpu)?.head())));
+        for hash in burst.hashes.drain(..) {
+            if let (Some(flows), Some((cpu, head))) = (flows, head) {
                 flows.settle(hash, cpu, head);
             }
         }
-        let limit = self.sysctls.read(&guard).get(Knob::NetdevMaxBacklog);
-        let limit = usize::try_from(limit).unwrap_or(0);
-        for burst in &mut bound {
-            self.hand_over(local, burst, queue.flows.as_deref(), limit);
-        }
-        local.give_back_bound(bound);
     }
 
     /// Puts a burst into its core's backlog; what does not fit is dropped.
     fn hand_over(
         &self,
         local: &mut Local,
+        cpu: u16,
         burst: &mut Bound,
         flows: Option<&FlowTable>,
         limit: usize,
@@ -289,13 +306,13 @@ impl Stack {
         if burst.packets.is_empty() {
             return;
         }
-        let Some(backlog) = self.steering.backlog(burst.cpu) else {
+        let Some(backlog) = self.steering.backlog(cpu) else {
             return;
         };
         let tail = backlog.enqueue(&mut burst.packets, limit);
         for hash in burst.hashes.drain(..) {
             if let Some(flows) = flows {
-                flows.settle(hash, burst.cpu, tail);
+                flows.settle(hash, cpu, tail);
             }
         }
         while let Some(packet) = burst.packets.pop() {
@@ -327,7 +344,7 @@ impl Stack {
     }
 }
 
-fn bound_for(bound: &mut Vec<Bound>, cpu: u16) -> &mut Bound {
+fn bound_for(bound: &mut Vec<Bound>, cpu: Option<u16>) -> &mut Bound {
     let known = bound.iter().position(|burst| burst.cpu == cpu);
     let index = known.unwrap_or_else(|| {
         bound.push(Bound {
