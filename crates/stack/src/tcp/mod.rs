@@ -10,7 +10,19 @@ use crate::ip::destination;
 use crate::packet::{ChecksumState, Packet};
 use crate::wire::TcpHeader;
 
+mod api;
+pub(crate) mod congestion;
+mod error;
+mod info;
+mod options;
 mod reset;
+
+pub use congestion::Algorithm;
+pub use error::{ListenError, TcpConnectError, TcpError};
+pub use info::{
+    Accepted, SendFlags, Side, TcpInfo, TcpReadiness, TcpSocketInfo, TcpState, TcpTimer,
+};
+pub use options::{TcpOption, TcpOptionValues};
 
 /// Takes in a segment for this host.
 pub(crate) fn receive<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
