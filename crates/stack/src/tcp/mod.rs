@@ -13,6 +13,8 @@ use crate::wire::TcpHeader;
 mod api;
 pub(crate) mod congestion;
 mod error;
+#[allow(dead_code)]
+pub(crate) mod events;
 mod info;
 mod options;
 mod reset;
