@@ -10,6 +10,8 @@ use crate::ip::destination;
 use crate::packet::{ChecksumState, Packet};
 use crate::wire::TcpHeader;
 
+#[allow(dead_code)]
+mod chunks;
 mod reset;
 
 /// Takes in a segment for this host.
