@@ -11,6 +11,8 @@ use crate::packet::{ChecksumState, Packet};
 use crate::wire::TcpHeader;
 
 mod api;
+#[allow(dead_code)]
+mod chunks;
 pub(crate) mod congestion;
 mod error;
 #[allow(dead_code)]
