@@ -8,9 +8,15 @@ use std::sync::{Mutex, MutexGuard};
 
 use forebay_sync::cache_line::CacheLine;
 
+use crate::core::Context;
+use crate::family::Family;
+use crate::ip::icmp::Quoted;
+use crate::packet::IpVersion;
 use crate::siphash::Key;
 use crate::socket::lock;
+use crate::sysctl::Knob;
 use crate::time::Instant;
+use crate::transmit;
 
 const SHARDS: usize = 64;
 
@@ -90,9 +96,42 @@ impl PathMtus {
     }
 }
 
+/// Whether routers may tell what a path takes.
+pub(crate) fn is_heard<F: Family>(cx: &Context<'_>) -> bool {
+    F::VERSION == IpVersion::V6 || cx.view.sysctls.get(Knob::IpNoPmtuDisc) < 2
+}
+
+/// Learns from a router what the path of a packet takes, which a socket of ours may have sent.
+pub(crate) fn hear<F: Family>(cx: &Context<'_>, quoted: &Quoted<F>, announced: u32) {
+    let Ok(route) = transmit::route_output::<F>(cx, quoted.remote, Some(quoted.local), None) else {
+        return;
+    };
+    let is_v6 = F::VERSION == IpVersion::V6;
+    let sysctls = cx.view.sysctls;
+    let (min, expires) = match is_v6 {
+        true => (1_280, Knob::Ip6MtuExpires),
+        false => {
+            let min = sysctls.get(Knob::MinPmtu);
+            (u32::try_from(min).unwrap_or(u32::MAX), Knob::MtuExpires)
+        }
+    };
+    let announced = match sysctls.get(Knob::IpNoPmtuDisc) {
+        1 if !is_v6 => 0,
+        _ => announced,
+    };
+    if let Some((mtu, locked)) = told(announced, route.mtu, min, is_v6) {
+        let path = PathMtu {
+            mtu,
+            expires: expiry(cx.now, sysctls.get(expires)),
+            locked,
+        };
+        cx.stack.path_mtus.learn(quoted.remote.into(), path);
+    }
+}
+
 /// What a router's message makes of a path that takes `now_takes`: none if it is no news. IPv6 has
 /// no MTU below 1,280 (RFC 8201 section 4); IPv4's floor is `min`, below which routers must fragment.
-pub(crate) fn told(announced: u32, now_takes: u32, min: u32, is_v6: bool) -> Option<(u32, bool)> {
+fn told(announced: u32, now_takes: u32, min: u32, is_v6: bool) -> Option<(u32, bool)> {
     if announced >= now_takes {
         return None;
     }
@@ -103,7 +142,7 @@ pub(crate) fn told(announced: u32, now_takes: u32, min: u32, is_v6: bool) -> Opt
 }
 
 /// How long it is remembered, from a knob in seconds.
-pub(crate) fn expiry(now: Instant, seconds: i64) -> Instant {
+fn expiry(now: Instant, seconds: i64) -> Instant {
     now + Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
 }
 

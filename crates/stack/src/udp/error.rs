@@ -14,8 +14,6 @@ use crate::ip::path_mtu::{self, PathMtu};
 use crate::packet::IpVersion;
 use crate::socket::{Flag, Slot, SocketError, SocketId};
 use crate::stack::Stack;
-use crate::sysctl::Knob;
-use crate::transmit;
 use crate::wire::{UdpHeader, protocol};
 
 /// Most reports that a socket keeps; more are lost.
@@ -95,10 +93,10 @@ pub(crate) fn receive_error<F: Family>(cx: &mut Context<'_>, report: &IcmpReport
     let mut error_counts = report.error.is_hard();
     if let Some(mtu) = quoted.mtu {
         let discover = MtuDiscover::of(slot.options());
-        if !is_heard::<F>(cx) || !discover.accepts() {
+        if !path_mtu::is_heard::<F>(cx) || !discover.accepts() {
             return true;
         }
-        learn::<F>(cx, quoted, mtu);
+        path_mtu::hear::<F>(cx, quoted, mtu);
         error_counts = discover != MtuDiscover::Dont;
         if F::VERSION == IpVersion::V4 && !error_counts {
             return true;
@@ -110,39 +108,6 @@ pub(crate) fn receive_error<F: Family>(cx: &mut Context<'_>, report: &IcmpReport
         stack.demux.report(&flow, quoted.iif, report.error);
     }
     true
-}
-
-/// Whether routers may tell what a path takes.
-fn is_heard<F: Family>(cx: &Context<'_>) -> bool {
-    F::VERSION == IpVersion::V6 || cx.view.sysctls.get(Knob::IpNoPmtuDisc) < 2
-}
-
-/// Learns what the path of a datagram takes, which a socket of ours may have sent.
-fn learn<F: Family>(cx: &Context<'_>, quoted: &Quoted<F>, announced: u32) {
-    let Ok(route) = transmit::route_output::<F>(cx, quoted.remote, Some(quoted.local), None) else {
-        return;
-    };
-    let is_v6 = F::VERSION == IpVersion::V6;
-    let sysctls = cx.view.sysctls;
-    let (min, expires) = match is_v6 {
-        true => (1_280, Knob::Ip6MtuExpires),
-        false => {
-            let min = sysctls.get(Knob::MinPmtu);
-            (u32::try_from(min).unwrap_or(u32::MAX), Knob::MtuExpires)
-        }
-    };
-    let announced = match sysctls.get(Knob::IpNoPmtuDisc) {
-        1 if !is_v6 => 0,
-        _ => announced,
-    };
-    if let Some((mtu, locked)) = path_mtu::told(announced, route.mtu, min, is_v6) {
-        let path = PathMtu {
-            mtu,
-            expires: path_mtu::expiry(cx.now, sysctls.get(expires)),
-            locked,
-        };
-        cx.stack.path_mtus.learn(quoted.remote.into(), path);
-    }
 }
 
 impl ErrorReport {
