@@ -11,3 +11,14 @@ pub enum Algorithm {
     /// Bottleneck bandwidth and round-trip propagation time.
     Bbr,
 }
+
+impl Algorithm {
+    /// As `net.ipv4.tcp_congestion_control` has it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Reno => "reno",
+            Self::Cubic => "cubic",
+            Self::Bbr => "bbr",
+        }
+    }
+}
