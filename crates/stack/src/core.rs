@@ -121,6 +121,37 @@ impl Local {
         self.cache.alloc()
     }
 
+    /// Adds bytes at the end of a packet without fragments, in as many further buffers as it takes.
+    /// `None` when the pool is empty; the packet then has lost some.
+    pub(crate) fn append<'s>(
+        &mut self,
+        packet: &mut Packet,
+        slices: impl IntoIterator<Item = &'s [u8]>,
+    ) -> Option<()> {
+        let mut frag: Option<Packet> = None;
+        for slice in slices {
+            let mut rest = slice;
+            while !rest.is_empty() {
+                let last = frag.as_mut().unwrap_or(packet);
+                let (chunk, behind) = rest.split_at(rest.len().min(last.tailroom()));
+                last.put(chunk.len())?.copy_from_slice(chunk);
+                rest = behind;
+                if !rest.is_empty() {
+                    let mut next = self.cache.alloc()?;
+                    // Nothing is ever put in front of a fragment.
+                    let _ = next.set_headroom(0);
+                    if let Some(full) = frag.replace(next) {
+                        packet.push_frag(full);
+                    }
+                }
+            }
+        }
+        if let Some(last) = frag {
+            packet.push_frag(last);
+        }
+        Some(())
+    }
+
     #[inline]
     pub(crate) fn count(&self, counter: Counter) {
         self.counters.add(counter, 1);

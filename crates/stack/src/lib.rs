@@ -31,7 +31,7 @@ pub mod socket;
 pub mod stack;
 pub mod steer;
 pub mod sysctl;
-pub(crate) mod tcp;
+pub mod tcp;
 pub mod time;
 pub mod trace;
 pub mod transmit;

@@ -10,9 +10,23 @@ use crate::ip::destination;
 use crate::packet::{ChecksumState, Packet};
 use crate::wire::TcpHeader;
 
+mod api;
 #[allow(dead_code)]
 mod chunks;
+pub(crate) mod congestion;
+mod error;
+#[allow(dead_code)]
+pub(crate) mod events;
+mod info;
+mod options;
 mod reset;
+
+pub use congestion::Algorithm;
+pub use error::{ListenError, TcpConnectError, TcpError};
+pub use info::{
+    Accepted, SendFlags, Side, TcpInfo, TcpReadiness, TcpSocketInfo, TcpState, TcpTimer,
+};
+pub use options::{TcpOption, TcpOptionValues};
 
 /// Takes in a segment for this host.
 pub(crate) fn receive<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {

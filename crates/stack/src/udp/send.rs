@@ -366,7 +366,8 @@ impl Outgoing<'_> {
         packet
             .put(UdpHeader::LEN)?
             .copy_from_slice(header.as_bytes());
-        append(cx, &mut packet, self.message.payload)?;
+        let slices = self.message.payload.iter().map(|slice| &**slice);
+        cx.core.append(&mut packet, slices)?;
         packet.checksum = match by_device {
             true => ChecksumState::Partial {
                 start: 0,
@@ -377,32 +378,6 @@ impl Outgoing<'_> {
         packet.gso = gso;
         Some(packet)
     }
-}
-
-/// Adds bytes at the end of a packet, in as many further buffers as it takes.
-fn append(cx: &mut Context<'_>, packet: &mut Packet, slices: &[IoSlice<'_>]) -> Option<()> {
-    let mut frag: Option<Packet> = None;
-    for slice in slices {
-        let mut rest: &[u8] = slice;
-        while !rest.is_empty() {
-            let last = frag.as_mut().unwrap_or(packet);
-            let (chunk, behind) = rest.split_at(rest.len().min(last.tailroom()));
-            last.put(chunk.len())?.copy_from_slice(chunk);
-            rest = behind;
-            if !rest.is_empty() {
-                let mut next = cx.core.alloc()?;
-                // Nothing is ever put in front of a fragment.
-                let _ = next.set_headroom(0);
-                if let Some(full) = frag.replace(next) {
-                    packet.push_frag(full);
-                }
-            }
-        }
-    }
-    if let Some(last) = frag {
-        packet.push_frag(last);
-    }
-    Some(())
 }
 
 /// A packet that leaves in one piece may have its checksum filled by the device; one that stays

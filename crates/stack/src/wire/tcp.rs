@@ -13,6 +13,10 @@ pub const FLAG_RST: u8 = 0x04;
 pub const FLAG_PSH: u8 = 0x08;
 /// ACK: the acknowledgement field counts.
 pub const FLAG_ACK: u8 = 0x10;
+/// URG: the urgent pointer counts.
+pub const FLAG_URG: u8 = 0x20;
+/// ECE: congestion was met on the way here (RFC 3168 section 6.1).
+pub const FLAG_ECE: u8 = 0x40;
 /// CWR: the congestion window was reduced (RFC 3168 section 6.1.2).
 pub const FLAG_CWR: u8 = 0x80;
 
