@@ -16,6 +16,17 @@ pub enum Algorithm {
     Bbr,
 }
 
+impl Algorithm {
+    /// As `net.ipv4.tcp_congestion_control` has it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Reno => "reno",
+            Self::Cubic => "cubic",
+            Self::Bbr => "bbr",
+        }
+    }
+}
+
 pub(crate) trait CongestionControl {
     fn cwnd(&self) -> u32;
     fn ssthresh(&self) -> u32;
