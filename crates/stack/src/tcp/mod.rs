@@ -11,7 +11,7 @@ use crate::packet::{ChecksumState, Packet};
 use crate::wire::TcpHeader;
 
 mod api;
-#[allow(dead_code)]
+#[allow(dead_code, unused_imports)]
 mod chunks;
 pub(crate) mod congestion;
 mod error;
@@ -19,6 +19,8 @@ mod error;
 pub(crate) mod events;
 mod info;
 mod options;
+#[allow(dead_code, unused_imports)]
+mod receiver;
 mod reset;
 
 pub use congestion::Algorithm;
