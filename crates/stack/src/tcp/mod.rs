@@ -13,6 +13,7 @@ use crate::wire::TcpHeader;
 mod api;
 #[allow(dead_code)]
 mod chunks;
+#[allow(dead_code)]
 pub(crate) mod congestion;
 mod error;
 #[allow(dead_code)]
@@ -20,6 +21,10 @@ pub(crate) mod events;
 mod info;
 mod options;
 mod reset;
+#[allow(dead_code)]
+pub(crate) mod rtt;
+#[allow(dead_code, unused_imports)]
+pub(crate) mod sender;
 
 pub use congestion::Algorithm;
 pub use error::{ListenError, TcpConnectError, TcpError};
