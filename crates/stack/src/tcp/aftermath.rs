@@ -151,13 +151,11 @@ fn remain(
         return false;
     };
     connection.end();
-    let entry = TimeWait {
-        tos: socket.settings.tos,
-        device: socket.settings.device,
-        reuse_addr: socket.settings.flags.reuse_addr,
-        reuse_port: socket.settings.flags.reuse_port,
-        ..connection.remains(state)
-    };
+    let mut entry = connection.remains(state);
+    entry.tos = socket.settings.tos;
+    entry.device = socket.settings.device;
+    entry.reuse_addr = socket.settings.flags.reuse_addr;
+    entry.reuse_port = socket.settings.flags.reuse_port;
     let max = cx.view.sysctls.get(Knob::TcpMaxTwBuckets);
     let max = usize::try_from(max).unwrap_or(0);
     let until = cx.now + stays;
@@ -181,10 +179,9 @@ impl Connection {
             recent_at: super::time_wait::seconds(clock.recent_at()),
             offset: clock.offset(),
         });
-        TimeWait {
-            rcv_wscale: self.scales().map_or(0, |(_, ours)| ours),
-            clock,
-            ..TimeWait::new(state, rcv_nxt, snd_nxt, receiver.window())
-        }
+        let mut entry = TimeWait::new(state, rcv_nxt, snd_nxt, receiver.window());
+        entry.rcv_wscale = self.scales().map_or(0, |(_, ours)| ours);
+        entry.clock = clock;
+        entry
     }
 }

@@ -184,10 +184,12 @@ impl Stack {
     ///
     /// [`NotOpen`].
     pub fn tcp_options(&self, id: SocketId) -> Result<TcpOptionValues, NotOpen> {
-        let (rmem, wmem) = self.with_context(Instant::ZERO, |cx| {
+        let (rmem, wmem, ttl) = self.with_context(Instant::ZERO, |cx| {
             let sysctls = cx.view.sysctls;
-            (sysctls.tcp_rmem(), sysctls.tcp_wmem())
+            let ttl = sysctls.get(Knob::IpDefaultTtl);
+            (sysctls.tcp_rmem(), sysctls.tcp_wmem(), ttl)
         });
+        let default_ttl = u8::try_from(ttl).unwrap_or(u8::MAX);
         let socket = self.tcp.slots.lock(id).ok_or(NotOpen)?;
         let Settings {
             flags, keepalive, ..
@@ -217,7 +219,7 @@ impl Stack {
             receive_buffer,
             send_buffer,
             congestion: settings.congestion,
-            ttl: settings.ttl,
+            ttl: settings.ttl.unwrap_or(default_ttl),
             tos: settings.tos,
             device: (settings.device != 0).then_some(settings.device),
             v6only: flags.v6only,
