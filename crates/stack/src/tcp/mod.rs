@@ -13,6 +13,7 @@ use crate::wire::TcpHeader;
 mod api;
 #[allow(dead_code)]
 mod chunks;
+#[allow(dead_code)]
 pub(crate) mod congestion;
 mod error;
 #[allow(dead_code)]
@@ -21,7 +22,7 @@ mod info;
 mod options;
 mod reset;
 
-pub use congestion::Algorithm;
+pub use congestion::{Algorithm, UnknownAlgorithm};
 pub use error::{ListenError, TcpConnectError, TcpError};
 pub use info::{
     Accepted, SendFlags, Side, TcpInfo, TcpReadiness, TcpSocketInfo, TcpState, TcpTimer,
