@@ -20,6 +20,8 @@ mod error;
 pub(crate) mod events;
 mod info;
 mod options;
+#[allow(dead_code)]
+mod pacing;
 mod reset;
 
 pub use congestion::{Algorithm, UnknownAlgorithm};
