@@ -26,7 +26,7 @@ pub(crate) mod rtt;
 #[allow(dead_code, unused_imports)]
 pub(crate) mod sender;
 
-pub use congestion::Algorithm;
+pub use congestion::{Algorithm, UnknownAlgorithm};
 pub use error::{ListenError, TcpConnectError, TcpError};
 pub use info::{
     Accepted, SendFlags, Side, TcpInfo, TcpReadiness, TcpSocketInfo, TcpState, TcpTimer,
