@@ -12,6 +12,9 @@ use crate::time::Instant;
 use crate::wire::seq::{Seq, SeqRange};
 use crate::wire::tcp_options::SackBlocks;
 
+/// Doublings of the timeout that outlast progress.
+const BACKOFF_KEPT: u8 = 4;
+
 /// What a segment of the peer says about ours.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ack {
@@ -339,6 +342,11 @@ impl Sender {
         if let Some(rtt) = measured.or(echoed) {
             self.rtt.sample(rtt, self.una, self.next);
             self.timers.backoff = 0;
+        } else if news.advanced {
+            // RFC 6298 keeps the timeout as it is until there is a sample. On a path that loses
+            // much, and without timestamps, that may be long; there is progress, so it shrinks
+            // again, but stays well above any round trip that could have been measured.
+            self.timers.backoff = self.timers.backoff.min(BACKOFF_KEPT);
         }
     }
 

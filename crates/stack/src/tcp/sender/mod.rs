@@ -28,7 +28,7 @@ use self::recovery::Recovery;
 use self::scoreboard::Scoreboard;
 use self::timers::Timers;
 use super::chunks::{ByteQueue, Chunks};
-use super::congestion::{Algorithm, Congestion, CongestionControl as _};
+use super::congestion::{Algorithm, Congestion};
 use super::rtt::{MinRtt, RttEstimator};
 use crate::time::Instant;
 use crate::wire::seq::Seq;
@@ -420,8 +420,7 @@ impl Sender {
     /// `TCP_CONGESTION`: another algorithm takes over with the window that there is.
     pub(crate) fn set_algorithm(&mut self, now: Instant, algorithm: Algorithm) {
         if algorithm != self.algorithm {
-            let cwnd = self.congestion.cwnd();
-            self.congestion = Congestion::new(algorithm, cwnd, now);
+            self.congestion.set_algorithm(algorithm, now);
             self.algorithm = algorithm;
         }
     }

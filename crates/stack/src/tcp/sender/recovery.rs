@@ -377,7 +377,9 @@ impl Sender {
             self.begin_undo();
         }
         self.congestion.on_rto(now);
-        self.congestion.set_cwnd(self.scoreboard.in_flight() + 1);
+        if !self.congestion.wants_pacing() {
+            self.congestion.set_cwnd(self.scoreboard.in_flight() + 1);
+        }
         if state <= CaState::Disorder
             && self.scoreboard.sacked_out() >= u32::from(self.knobs.reordering)
         {
