@@ -133,13 +133,13 @@ impl Sender {
             bytes = self.take_cumulative(now, chunks, ack.ack, &mut news);
         }
         let had_records = !self.scoreboard.is_empty() || news.acked > 0;
-        if self.sack && !ack.sack.is_empty() && (had_records || is_old) {
+        if self.sack && !ack.sack.is_empty() {
             self.take_sacks(now, ack, una_before, &mut news, events);
         }
         if is_old && news.delivery.packets == 0 && !news.dsack {
             return AckOutcome::Old;
         }
-        if had_records {
+        if had_records || news.dsack {
             if news.is_duplicate() && !is_old {
                 news.duplicates = u32::from(ack.segments.max(1));
             }
@@ -214,6 +214,14 @@ impl Sender {
             }
         });
         news.acked = packets_before - self.scoreboard.packets_out();
+        if !self.sack {
+            // What lies behind a hole that a retransmission has filled may have come long before.
+            news.original_came &= !news.retransmission_acked;
+            // Each duplicate told of a packet that came already; but the hole came now.
+            let had_come = self.scoreboard.sacked_out();
+            news.delivery.packets = news.acked.saturating_sub(had_come).max(1);
+            self.scoreboard.discount_duplicates(news.acked);
+        }
         let bytes = ack.min(self.end).since(self.una);
         self.queue.drop_front(chunks, bytes as usize);
         self.una = ack;
@@ -249,7 +257,10 @@ impl Sender {
                 && !block.end.is_after(next)
                 && block.end.is_after(una);
             if !is_sane {
-                events.count(Counter::TcpExtTCPSACKDiscard);
+                // An acknowledgement that was overtaken tells of what is acknowledged since.
+                if ack.ack == una || block.end.is_after(una) {
+                    events.count(Counter::TcpExtTCPSACKDiscard);
+                }
                 continue;
             }
             self.recovery.known_sacks.push(block);

@@ -70,6 +70,7 @@ impl Sender {
             self.is_held_by_pacing = true;
             return None;
         }
+        self.restart_after_idle(now);
         let quota = self
             .congestion
             .cwnd()
@@ -132,7 +133,7 @@ impl Sender {
         );
         if is_first {
             self.timers
-                .set_retransmission(now + self.rtt.rto(self.timers.backoff));
+                .set_retransmission(now + self.rto_within_user_timeout(now));
         }
         Some(self.leave_again(now, &sent, events))
     }
@@ -209,7 +210,6 @@ impl Sender {
         if len == 0 && !has_fin {
             return None;
         }
-        self.restart_after_idle(now);
         if len % mss > 0 {
             self.small_end = self.next + len;
         }

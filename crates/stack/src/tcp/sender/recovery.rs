@@ -150,14 +150,11 @@ impl Sender {
     fn go_on_recovering(&mut self, now: Instant, news: &mut News, events: &mut Events) {
         if !news.advanced {
             if !self.sack && news.duplicates > 0 {
-                self.count_duplicates(news.duplicates);
+                self.count_duplicates(news);
             }
         } else {
             if self.take_back_partly(news, events) {
                 return;
-            }
-            if !self.sack {
-                self.scoreboard.discount_duplicates(news.acked);
             }
         }
         if self.take_back_by_dsack(events) {
@@ -174,7 +171,7 @@ impl Sender {
                 self.scoreboard.forget_duplicates();
             }
             if news.duplicates > 0 {
-                self.count_duplicates(news.duplicates);
+                self.count_duplicates(news);
             }
         }
         if self.recovery.state <= CaState::Disorder {
@@ -239,7 +236,7 @@ impl Sender {
         }
         if !self.sack {
             if self.next.is_after(self.recovery.high_seq) && news.duplicates > 0 {
-                self.count_duplicates(news.duplicates);
+                self.count_duplicates(news);
             } else if news.advanced {
                 self.scoreboard.forget_duplicates();
             }
@@ -267,9 +264,12 @@ impl Sender {
         }
     }
 
-    fn count_duplicates(&mut self, n: u32) {
-        for _ in 0..n {
+    /// Without SACK, each duplicate tells that a packet came, though not which.
+    fn count_duplicates(&mut self, news: &mut News) {
+        for _ in 0..news.duplicates {
+            let before = self.scoreboard.sacked_out();
             self.scoreboard.count_duplicate();
+            news.delivery.packets += self.scoreboard.sacked_out().saturating_sub(before);
         }
     }
 

@@ -173,7 +173,7 @@ impl Sender {
     }
 
     /// The timeout, or what is left of the user's.
-    fn rto_within_user_timeout(&self, now: Instant) -> Duration {
+    pub(super) fn rto_within_user_timeout(&self, now: Instant) -> Duration {
         let rto = self.rtt.rto(self.timers.backoff);
         let timeout = self.timers.user_timeout;
         match self.recovery.retrans_stamp {
