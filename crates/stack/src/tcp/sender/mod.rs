@@ -425,10 +425,10 @@ impl Sender {
         }
     }
 
-    /// Shows what was written from `seq` on, `len` bytes or what there is of them.
-    pub(crate) fn for_each_chunk(&self, seq: Seq, len: u32, f: impl FnMut(&[u8])) {
+    /// What was written from `seq` on, `len` bytes or what there is of them, piece by piece.
+    pub(crate) fn slices(&self, seq: Seq, len: u32) -> impl Iterator<Item = &[u8]> + Clone {
         let offset = seq.since(self.una);
-        self.queue.for_each(offset as usize, len as usize, f);
+        self.queue.slices(offset as usize, len as usize)
     }
 
     /// Drops all that was written: the connection is over.
