@@ -9,9 +9,11 @@
 //! |---|---|
 //! | [`output`] | what may leave: windows, Nagle, retransmissions ahead of new bytes |
 //! | [`ack`] | what an acknowledgement says |
-//! | [`scoreboard`] | what is known of each piece that was sent (SACK) |
+//! | [`sack`] | what has come out of order, and twice |
+//! | [`scoreboard`] | what is known of each piece that was sent |
 //! | [`rack`] | which pieces are lost, by time; the probe of a silent tail |
-//! | [`recovery`] | how the connection goes about loss, and takes it back if it was none |
+//! | [`recovery`] | how the connection goes about loss |
+//! | [`undo`] | and takes that back if there was none |
 //! | [`timers`] | timeouts, backoff, probes of a closed window, giving up |
 //! | [`rate`] | how fast the path delivers |
 //! | [`path`] | how large a segment may be |
@@ -40,10 +42,12 @@ mod path;
 mod rack;
 mod rate;
 mod recovery;
+mod sack;
 mod scoreboard;
 #[cfg(test)]
 mod tests;
 mod timers;
+mod undo;
 
 pub(crate) use ack::{Ack, AckOutcome};
 pub(crate) use info::SenderInfo;

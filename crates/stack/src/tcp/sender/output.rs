@@ -62,10 +62,10 @@ impl Sender {
                 return probe;
             }
         }
+        self.is_held_by_pacing = false;
         if self.is_idle() {
             return None;
         }
-        self.is_held_by_pacing = false;
         if self.is_paced() && self.paced_until > now {
             self.is_held_by_pacing = true;
             return None;
@@ -78,6 +78,15 @@ impl Sender {
         if quota == 0 {
             self.note_use(true);
             return None;
+        }
+        if self.recovery.holds_retransmissions {
+            let segment = self.send_new(now, quota, true, events);
+            if segment.is_some() || self.next.is_after(self.recovery.high_seq) {
+                return segment;
+            }
+            // There is nothing new that could tell whether the timeout was right.
+            self.recovery.holds_retransmissions = false;
+            self.recovery.is_timeout_doubted = false;
         }
         let segment = self
             .retransmit_lost(now, quota, events)
@@ -106,9 +115,6 @@ impl Sender {
         quota: u32,
         events: &mut Events,
     ) -> Option<OutSegment> {
-        if self.recovery.holds_retransmissions {
-            return None;
-        }
         let index = self.scoreboard.next_lost()?;
         let sent = *self.scoreboard.get(index)?;
         // A peer that has taken its window back gets the first piece only, as a probe.
@@ -131,7 +137,7 @@ impl Sender {
             },
             u64::from(packets),
         );
-        if is_first {
+        if is_first && !self.timers.is_armed_for(TimerKind::Reordering) {
             self.timers
                 .set_retransmission(now + self.rto_within_user_timeout(now));
         }
