@@ -405,6 +405,11 @@ impl Sender {
         self.more &= on;
     }
 
+    /// Bytes that may wait for their acknowledgement.
+    pub(crate) fn buffer(&self) -> u32 {
+        self.buffer
+    }
+
     /// `SO_SNDBUF`, or the knob's: the buffer's size, and how far it may grow by itself.
     pub(crate) fn set_buffer(&mut self, bytes: u32, max: u32) {
         self.buffer = bytes;
