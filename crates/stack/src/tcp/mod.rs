@@ -28,6 +28,7 @@ mod listen;
 mod listeners;
 mod options;
 mod output;
+mod pacing;
 mod ports;
 mod receive;
 mod receiver;
@@ -42,7 +43,7 @@ mod time_wait;
 mod timers;
 
 pub(crate) use chunks::Chunks;
-pub use congestion::Algorithm;
+pub use congestion::{Algorithm, UnknownAlgorithm};
 pub(crate) use deadlines::expire;
 pub use error::{ListenError, TcpConnectError, TcpError};
 pub(crate) use events::Events;

@@ -7,10 +7,15 @@ use core::fmt;
 use core::str::FromStr;
 use core::time::Duration;
 
+use self::cubic::Cubic;
 use self::reno::Reno;
 use self::window::Window;
 use crate::time::Instant;
 
+mod cubic;
+mod hystart;
+#[cfg(test)]
+mod pipe;
 mod reno;
 mod window;
 
@@ -144,6 +149,7 @@ pub(crate) struct RateSample {
 #[derive(Debug, Clone)]
 pub(crate) enum Congestion {
     Reno(Reno),
+    Cubic(Cubic),
 }
 
 impl Congestion {
@@ -152,8 +158,11 @@ impl Congestion {
         Self::with_window(algorithm, Window::new(cwnd), now)
     }
 
-    fn with_window(_algorithm: Algorithm, window: Window, _now: Instant) -> Self {
-        Self::Reno(Reno::new(window))
+    fn with_window(algorithm: Algorithm, window: Window, _now: Instant) -> Self {
+        match algorithm {
+            Algorithm::Reno | Algorithm::Bbr => Self::Reno(Reno::new(window)),
+            Algorithm::Cubic => Self::Cubic(Cubic::new(window)),
+        }
     }
 
     /// Another algorithm takes over with the window that there is.
@@ -167,6 +176,7 @@ macro_rules! of_each {
     ($self:ident, $it:ident => $what:expr) => {
         match $self {
             Congestion::Reno($it) => $what,
+            Congestion::Cubic($it) => $what,
         }
     };
 }

@@ -31,6 +31,7 @@ use self::scoreboard::Scoreboard;
 use self::timers::Timers;
 use super::chunks::{ByteQueue, Chunks};
 use super::congestion::{Algorithm, Congestion};
+use super::pacing::Pacer;
 use super::rtt::{MinRtt, RttEstimator};
 use crate::time::Instant;
 use crate::wire::seq::Seq;
@@ -208,10 +209,8 @@ pub(crate) struct Sender {
     /// The most packets that were under way in this round trip, which ends at `usage_end`.
     max_packets_out: u32,
     usage_end: Seq,
-    /// `SO_MAX_PACING_RATE`, bytes a second.
-    max_pacing_rate: u64,
-    /// Before this nothing new may leave.
-    paced_until: Instant,
+    pacer: Pacer,
+    /// The last poll found that it is too early.
     is_held_by_pacing: bool,
     initial_cwnd: u32,
     knobs: SenderKnobs,
@@ -284,8 +283,7 @@ impl Sender {
             is_cwnd_limited: false,
             max_packets_out: 0,
             usage_end: config.first,
-            max_pacing_rate: u64::MAX,
-            paced_until: now,
+            pacer: Pacer::new(now),
             is_held_by_pacing: false,
             initial_cwnd: config.initial_cwnd,
             knobs,
@@ -423,7 +421,7 @@ impl Sender {
 
     /// `SO_MAX_PACING_RATE`, bytes a second; `u64::MAX` is none.
     pub(crate) fn set_max_pacing_rate(&mut self, rate: u64) {
-        self.max_pacing_rate = rate;
+        self.pacer.set_max_rate(rate);
     }
 
     /// `TCP_CONGESTION`: another algorithm takes over with the window that there is.

@@ -1,8 +1,6 @@
 //! What may leave now: retransmissions first, then new bytes, as far as the windows of the peer, of
 //! congestion and of pacing admit.
 
-use core::time::Duration;
-
 use super::Sender;
 use super::recovery::CaState;
 use super::scoreboard::Sent;
@@ -10,6 +8,7 @@ use super::timers::TimerKind;
 use crate::counters::Counter;
 use crate::tcp::congestion::CongestionControl as _;
 use crate::tcp::events::Events;
+use crate::tcp::pacing::{self, Load};
 use crate::time::Instant;
 use crate::wire::seq::{Seq, SeqRange};
 
@@ -66,7 +65,7 @@ impl Sender {
         if self.is_idle() {
             return None;
         }
-        if self.is_paced() && self.paced_until > now {
+        if self.pacer.is_on(&self.congestion) && self.pacer.earliest() > now {
             self.is_held_by_pacing = true;
             return None;
         }
@@ -259,16 +258,16 @@ impl Sender {
         !self.nodelay && small_is_out
     }
 
-    /// The most that leaves at once: what pacing gives a millisecond, but two segments.
+    /// Payload bytes that leave at once at most.
     fn burst(&self) -> u32 {
         let mss = u32::from(self.mss);
-        let most = match self.pacing_rate().filter(|_| self.is_paced()) {
-            Some(rate) => u32::try_from(rate >> 10)
-                .unwrap_or(MAX_PAYLOAD)
-                .clamp((2 * mss).min(MAX_PAYLOAD), MAX_PAYLOAD),
-            None => MAX_PAYLOAD,
+        let most = (MAX_PAYLOAD / mss).max(1);
+        let rate = match self.pacer.is_on(&self.congestion) {
+            true => self.pacing_rate(),
+            false => None,
         };
-        most - most % mss.min(most)
+        let packets = rate.map_or(most, |rate| pacing::burst(rate, self.min_rtt.get(), mss));
+        packets.min(most) * mss
     }
 
     /// After an idle time the window no longer says what the path carries (RFC 5681 section 4.1).
@@ -359,44 +358,25 @@ impl Sender {
         })
     }
 
-    /// Whether segments leave at a pace.
-    pub(super) fn is_paced(&self) -> bool {
-        self.congestion.wants_pacing() || self.max_pacing_rate < u64::MAX
-    }
-
     /// Bytes a second: the algorithm's own, or somewhat more than the window in a round trip.
     pub(super) fn pacing_rate(&self) -> Option<u64> {
-        let by_window = || {
-            let srtt = u64::try_from(self.rtt.srtt()?.as_nanos()).ok()?.max(1);
-            let cwnd = self.congestion.cwnd();
-            let ratio = match cwnd < self.congestion.ssthresh() / 2 {
-                true => self.knobs.pacing_ss_ratio,
-                false => self.knobs.pacing_ca_ratio,
-            };
-            let packets = cwnd.max(self.scoreboard.packets_out());
-            let bytes = u128::from(packets) * u128::from(self.mss) * u128::from(ratio) / 100;
-            u64::try_from(bytes * 1_000_000_000 / u128::from(srtt)).ok()
+        let load = Load {
+            packets_out: self.scoreboard.packets_out(),
+            mss: u32::from(self.mss),
+            srtt: self.rtt.srtt(),
+            ss_ratio: self.knobs.pacing_ss_ratio,
+            ca_ratio: self.knobs.pacing_ca_ratio,
         };
-        match self.congestion.pacing_rate().or_else(by_window) {
-            Some(rate) => Some(rate.min(self.max_pacing_rate).max(1)),
-            None if self.max_pacing_rate < u64::MAX => Some(self.max_pacing_rate.max(1)),
-            None => None,
-        }
+        self.pacer.rate(&self.congestion, &load)
     }
 
-    /// What leaves now takes its time on the path. Who comes late to send makes up for it, by half
-    /// of that at most.
+    /// What leaves now takes its time on the path.
     fn pace(&mut self, now: Instant, len: u32) {
-        if !self.is_paced() || self.totals.data_segs_out <= UNPACED {
+        if !self.pacer.is_on(&self.congestion) || self.totals.data_segs_out <= UNPACED {
             return;
         }
-        let Some(rate) = self.pacing_rate() else {
-            return;
-        };
-        let gap = Duration::from_nanos(
-            u64::try_from(u128::from(len) * 1_000_000_000 / u128::from(rate)).unwrap_or(u64::MAX),
-        );
-        let credit = (now - self.paced_until).min(gap / 2);
-        self.paced_until = now + (gap - credit);
+        if let Some(rate) = self.pacing_rate() {
+            self.pacer.sent(now, len, rate);
+        }
     }
 }

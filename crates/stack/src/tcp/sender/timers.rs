@@ -83,7 +83,7 @@ impl Sender {
     /// When [`Self::on_timeout`] wants to be called next.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let timer = self.timers.armed.map(|(_, at)| at);
-        let pacing = self.is_held_by_pacing.then_some(self.paced_until);
+        let pacing = self.is_held_by_pacing.then(|| self.pacer.earliest());
         match (timer, pacing) {
             (Some(timer), Some(pacing)) => Some(timer.min(pacing)),
             (timer, pacing) => timer.or(pacing),
@@ -109,7 +109,7 @@ impl Sender {
 
     /// Does what is due. Poll after it. If it says so, the connection is over.
     pub(crate) fn on_timeout(&mut self, now: Instant, events: &mut Events) -> Option<GaveUp> {
-        if self.paced_until <= now {
+        if self.pacer.earliest() <= now {
             self.is_held_by_pacing = false;
         }
         let (kind, at) = self.timers.armed?;
