@@ -14,12 +14,28 @@ mod api;
 #[allow(dead_code)]
 mod chunks;
 pub(crate) mod congestion;
+#[allow(dead_code)]
+pub(crate) mod cookies;
 mod error;
 #[allow(dead_code)]
 pub(crate) mod events;
 mod info;
+#[allow(dead_code)]
+pub(crate) mod isn;
+#[allow(dead_code)]
+pub(crate) mod listeners;
 mod options;
+#[allow(dead_code)]
+pub(crate) mod ports;
+#[allow(dead_code)]
+pub(crate) mod request;
 mod reset;
+#[allow(dead_code)]
+pub(crate) mod table;
+#[allow(dead_code)]
+pub(crate) mod time_wait;
+#[allow(dead_code)]
+pub(crate) mod timers;
 
 pub use congestion::Algorithm;
 pub use error::{ListenError, TcpConnectError, TcpError};
