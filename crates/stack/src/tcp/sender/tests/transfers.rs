@@ -2,7 +2,8 @@
 
 use core::time::Duration;
 
-use super::sim::{Sim, Wire, config};
+use super::sim::{Dice, Sim, Wire, config};
+use crate::tcp::congestion::Algorithm;
 use crate::wire::seq::Seq;
 
 #[test]
@@ -89,5 +90,48 @@ fn every_byte_comes() {
                 }
             }
         }
+    }
+}
+
+/// Wires and connections of all kinds, drawn at random. `FOREBAY_SENDER_SEEDS` says how many.
+#[test]
+fn nothing_stalls_whatever_the_wire() {
+    let seeds = std::env::var("FOREBAY_SENDER_SEEDS").map_or(60, |n| n.parse().unwrap());
+    let first = std::env::var("FOREBAY_SENDER_SEED").map_or(0, |n| n.parse().unwrap());
+    for seed in first..first + seeds {
+        let mut dice = Dice::new(seed + 77);
+        let mut pick = |from: u64, to: u64| from + dice.roll() % (to - from);
+        let wire = Wire {
+            delay: Duration::from_micros([50, 1_000, 10_000, 100_000][pick(0, 4) as usize]),
+            loss: [0, 1, 10, 50, 200][pick(0, 5) as usize],
+            ack_loss: [0, 10, 200][pick(0, 3) as usize],
+            reorder: [0, 10, 200][pick(0, 3) as usize],
+            duplicate: [0, 0, 50][pick(0, 3) as usize],
+            rate: [0, 0, 2, 20][pick(0, 4) as usize],
+            queue: pick(5, 100),
+            reads: [1_000, 900, 200][pick(0, 3) as usize],
+        };
+        let mut config = config();
+        config.first = Seq(dice.roll() as u32);
+        let mut pick = |from: u64, to: u64| from + dice.roll() % (to - from);
+        config.algorithm = [Algorithm::Reno, Algorithm::Cubic, Algorithm::Bbr][pick(0, 3) as usize];
+        config.sack = pick(0, 4) > 0;
+        config.timestamps = pick(0, 4) > 0;
+        config.window = [1_000, 5_000, 60_000, 1 << 20][pick(0, 4) as usize];
+        config.mss = [100, 536, 1_448][pick(0, 3) as usize];
+        config.buffer = [4_000, 40_000, 1 << 20][pick(0, 3) as usize];
+        config.max_buffer = config.buffer * pick(1, 4) as u32;
+        config.knobs.mtu_probing = pick(0, 3) as u8;
+        config.knobs.early_retrans = [0, 3][pick(0, 2) as usize];
+        config.knobs.frto = pick(0, 2) as u8;
+        config.knobs.recovery = [1, 0, 2, 4][pick(0, 4) as usize];
+        let total = pick(0, 300_000) / [1, 10, 1_000][pick(0, 3) as usize];
+        let mut sim = Sim::new(&config, wire, total, seed);
+        if pick(0, 4) == 0 {
+            sim.sender.set_max_pacing_rate(pick(100_000, 10_000_000));
+        }
+        sim.sender.set_nodelay(pick(0, 2) == 0);
+        eprintln!("seed {seed}: {total} bytes, {wire:?}, {config:?}");
+        sim.run(Duration::from_secs(40_000));
     }
 }
