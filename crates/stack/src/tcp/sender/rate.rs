@@ -7,10 +7,9 @@
 
 use core::time::Duration;
 
-use super::scoreboard::Sent;
+use super::scoreboard::{Sent, Turn};
 use crate::tcp::congestion::RateSample;
 use crate::time::Instant;
-use crate::wire::seq::Seq;
 
 /// How far delivery was when a packet left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -43,7 +42,7 @@ pub(super) struct Rate {
 /// The newest packet that an acknowledgement has delivered.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Delivery {
-    newest: Option<(Snapshot, Instant, Seq)>,
+    newest: Option<(Snapshot, Instant, Turn)>,
     /// Packets.
     pub(super) packets: u32,
 }
@@ -52,19 +51,14 @@ impl Delivery {
     /// Takes account of a piece that is delivered now.
     pub(super) fn add(&mut self, sent: &Sent) {
         self.packets += sent.packets();
-        let is_newer = self
+        let turn = sent.turn();
+        if self
             .newest
-            .is_none_or(|(_, at, end)| is_later((sent.sent_at, sent.range.end), (at, end)));
-        if is_newer {
-            self.newest = Some((sent.rate, sent.sent_at, sent.range.end));
+            .is_none_or(|(_, _, newest)| turn.is_after(newest))
+        {
+            self.newest = Some((sent.rate, sent.sent_at, turn));
         }
     }
-}
-
-/// Whether the first was sent after the second; of what left at once, the end of the stream did
-/// (RFC 8985 section 6.2, `RACK_sent_after`).
-pub(super) fn is_later(this: (Instant, Seq), other: (Instant, Seq)) -> bool {
-    this.0 > other.0 || (this.0 == other.0 && this.1.is_after(other.1))
 }
 
 impl Rate {

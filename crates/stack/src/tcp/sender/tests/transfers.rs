@@ -81,12 +81,6 @@ fn every_byte_comes() {
                     };
                     let mut sim = Sim::new(&config, wire, 300_000, seed);
                     sim.run(Duration::from_secs(600));
-                    if seed == 0 && std::env::var_os("SHOW").is_some() {
-                        eprintln!(
-                            "{wire:?} sack {sack} ts {timestamps}: {:?} {} segments {:?}",
-                            sim.now, sim.segments, sim.counted
-                        );
-                    }
                 }
             }
         }
@@ -133,5 +127,49 @@ fn nothing_stalls_whatever_the_wire() {
         sim.sender.set_nodelay(pick(0, 2) == 0);
         eprintln!("seed {seed}: {total} bytes, {wire:?}, {config:?}");
         sim.run(Duration::from_secs(40_000));
+    }
+}
+
+/// What is lost is sent again, once, and little else is; nothing waits for a timeout.
+#[test]
+fn figures_of_long_transfers() {
+    for (loss, reorder, delay, algorithm, seconds) in [
+        (0, 0, 10_000, Algorithm::Reno, 2),
+        (0, 0, 10_000, Algorithm::Cubic, 2),
+        (10, 0, 10_000, Algorithm::Reno, 14),
+        (10, 0, 10_000, Algorithm::Cubic, 14),
+        (10, 20, 10_000, Algorithm::Cubic, 14),
+        (50, 0, 10_000, Algorithm::Cubic, 42),
+        (10, 0, 100_000, Algorithm::Cubic, 140),
+        (10, 0, 500, Algorithm::Cubic, 1),
+    ] {
+        let delay = Duration::from_micros(delay);
+        let mut config = config();
+        config.algorithm = algorithm;
+        config.mss = 1_448;
+        config.handshake_rtt = Some(2 * delay);
+        (config.window, config.buffer, config.max_buffer) = (6 << 20, 4 << 20, 4 << 20);
+        let wire = Wire {
+            delay,
+            loss,
+            reorder,
+            rate: if loss == 0 { 20 } else { 0 },
+            queue: 200,
+            ..Wire::default()
+        };
+        let mut sim = Sim::new(&config, wire, 8_000_000, 3);
+        sim.run(Duration::from_secs(seconds));
+        let what = format!("{wire:?} {algorithm:?}: {:?}", sim.counted);
+        // A path of 20 segments a millisecond, with room for ten milliseconds: slow start overshoots
+        // once, by a queue's length and a window that is as large.
+        let due = match loss {
+            0 => 450,
+            loss => 5_525 * loss / 1_000,
+        };
+        assert!(sim.count("TcpRetransSegs") <= due + due / 4 + 10, "{what}");
+        assert!(sim.count("TcpExtTCPTimeouts") <= loss / 50, "{what}");
+        if reorder == 0 {
+            assert_eq!(sim.count("TcpExtTCPDSACKRecv"), 0, "{what}");
+        }
     }
 }
