@@ -43,7 +43,7 @@ mod time_wait;
 mod timers;
 
 pub(crate) use chunks::Chunks;
-pub use congestion::{Algorithm, UnknownAlgorithm};
+pub use congestion::Algorithm;
 pub(crate) use deadlines::expire;
 pub use error::{ListenError, TcpConnectError, TcpError};
 pub(crate) use events::Events;
