@@ -196,7 +196,7 @@ impl Sender {
         }
         let mut wait = match self.rtt.srtt() {
             // A single segment's acknowledgement may be delayed.
-            Some(srtt) if self.scoreboard.packets_out() == 1 => 2 * srtt + self.knobs.rto_min,
+            Some(srtt) if self.scoreboard.packets_out() == 1 => 2 * srtt + self.rtt.rto_bounds().0,
             Some(srtt) => 2 * srtt + PROBE_MARGIN,
             None => crate::tcp::rtt::RTO_INITIAL,
         };

@@ -35,8 +35,10 @@ pub(super) struct Rate {
     first_sent_at: Instant,
     /// Samples are the application's speed until this many are delivered; 0 if they are not.
     app_limited_until: u32,
-    /// The last sample: bytes a second, and whether it was the application's speed.
-    latest: Option<(u64, bool)>,
+    /// The last sample in bytes a second, 0 before there was one; and whether it was the
+    /// application's speed.
+    latest: u64,
+    is_latest_app_limited: bool,
 }
 
 /// The newest packet that an acknowledgement has delivered.
@@ -83,7 +85,7 @@ impl Rate {
 
     /// The last sample in bytes a second, and whether it was the application's speed.
     pub(super) fn latest(&self) -> Option<(u64, bool)> {
-        self.latest
+        (self.latest > 0).then_some((self.latest, self.is_latest_app_limited))
     }
 
     /// Packets delivered over the connection's life.
@@ -122,8 +124,9 @@ impl Rate {
         let bytes_per_sec =
             u64::try_from(bytes * 1_000_000_000 / interval.as_nanos()).unwrap_or(u64::MAX);
         let is_app_limited = snapshot.is_app_limited;
-        if !is_app_limited || self.latest.is_none_or(|(rate, _)| bytes_per_sec >= rate) {
-            self.latest = Some((bytes_per_sec, is_app_limited));
+        if !is_app_limited || bytes_per_sec >= self.latest {
+            self.latest = bytes_per_sec;
+            self.is_latest_app_limited = is_app_limited;
         }
         Some(RateSample {
             bytes_per_sec,

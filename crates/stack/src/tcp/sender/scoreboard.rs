@@ -422,18 +422,23 @@ impl Scoreboard {
 
     /// Segments carry no more than `mss` from now on: packets are counted anew.
     pub(super) fn resegment(&mut self, mss: u16) {
-        for sent in &mut self.records {
-            if sent.mss <= mss {
-                continue;
-            }
-            let before = sent.packets();
-            sent.mss = mss;
-            let more = sent.packets() - before;
-            self.packets_out += more;
-            self.sacked_out += if sent.sacked { more } else { 0 };
-            self.lost_out += if sent.lost { more } else { 0 };
-            self.retrans_out += if sent.retrans { more } else { 0 };
+        for index in 0..self.records.len() {
+            self.recut(index, mss);
         }
+    }
+
+    /// The segments of a record carry no more than `mss`.
+    pub(super) fn recut(&mut self, index: usize, mss: u16) {
+        let Some(sent) = self.records.get_mut(index).filter(|sent| sent.mss > mss) else {
+            return;
+        };
+        let before = sent.packets();
+        sent.mss = mss;
+        let more = sent.packets() - before;
+        self.packets_out += more;
+        self.sacked_out += if sent.sacked { more } else { 0 };
+        self.lost_out += if sent.lost { more } else { 0 };
+        self.retrans_out += if sent.retrans { more } else { 0 };
     }
 
     /// Without SACK: a duplicate acknowledgement says that some packet has come.
