@@ -81,7 +81,8 @@ counters! {
     TcpExtTCPDSACKRecv TcpExtTCPDSACKOfoRecv TcpExtTCPAbortOnData TcpExtTCPAbortOnClose
     TcpExtTCPAbortOnMemory TcpExtTCPAbortOnTimeout TcpExtTCPAbortOnLinger TcpExtTCPAbortFailed
     TcpExtTCPMemoryPressures TcpExtTCPSACKDiscard TcpExtTCPDSACKIgnoredOld
-    TcpExtTCPDSACKIgnoredNoUndo TcpExtTCPSpuriousRTOs TcpExtTCPTimeWaitOverflow
+    TcpExtTCPDSACKIgnoredNoUndo TcpExtTCPDSACKIgnoredDubious TcpExtTCPSpuriousRTOs
+    TcpExtTCPTimeWaitOverflow
     TcpExtTCPReqQFullDoCookies TcpExtTCPReqQFullDrop TcpExtTCPRetransFail TcpExtTCPRcvCoalesce
     TcpExtTCPOFOQueue TcpExtTCPOFODrop TcpExtTCPOFOMerge TcpExtTCPChallengeACK
     TcpExtTCPSYNChallenge TcpExtTCPFromZeroWindowAdv TcpExtTCPToZeroWindowAdv

@@ -177,6 +177,12 @@ knobs! {
         "microseconds that a retransmission waits at least";
     TcpRtoMaxMs = "net.ipv4.tcp_rto_max_ms", 120_000, 1_000 => 120_000,
         "milliseconds that a retransmission waits at most";
+    TcpMinRttWlen = "net.ipv4.tcp_min_rtt_wlen", 300, 0 => 86_400,
+        "seconds that the shortest round trip is remembered";
+    TcpThinLinearTimeouts = "net.ipv4.tcp_thin_linear_timeouts", 0, 0 => 1,
+        "timeouts of connections with little under way don't double at first";
+    TcpMtuProbeFloor = "net.ipv4.tcp_mtu_probe_floor", 48, 48 => 65_535,
+        "payload of segments below which a search for the path's MTU does not go";
     TcpMtuProbing = "net.ipv4.tcp_mtu_probing", 0, 0 => 2,
         "find the path's MTU by trying (RFC 4821); 1: when a path swallows large segments; 2: always";
     TcpBaseMss = "net.ipv4.tcp_base_mss", 1_024, 1 => INT, "bytes of segments that such a search begins with";

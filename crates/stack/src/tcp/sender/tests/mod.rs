@@ -1,0 +1,2 @@
+mod sim;
+mod transfers;
