@@ -351,6 +351,7 @@ impl Receiver {
         if kind == ArrivalKind::NoRoom && self.window() == 0 {
             events.count(Counter::TcpExtTCPZeroWindowDrop);
         }
+        self.be_quick();
         self.note_duplicate(range, events);
         Arrival {
             bytes: 0,
@@ -359,14 +360,16 @@ impl Receiver {
         }
     }
 
-    /// A segment came that is not for now. If it had come before, its acknowledgement may have been
-    /// lost: the peer hears at once where we are, and that it need not have sent it (RFC 2883).
+    /// A segment came that is not for now. If it had come before, the acknowledgement may have been
+    /// lost: the next one says that it need not have come again (RFC 2883). Whether one leaves for
+    /// it is the caller's to say.
     pub(crate) fn note_duplicate(&mut self, range: SeqRange, events: &mut Events) {
         let next = self.next();
-        self.be_quick();
         if range.is_empty() || !range.start.is_before(next) {
             return;
         }
+        let window = self.window();
+        self.acks.be_quick(window);
         events.count(Counter::TcpExtDelayedACKLost);
         self.note_twice(range.start, range.end.min(next), events);
     }
