@@ -270,12 +270,16 @@ impl Receiver {
     ) -> u32 {
         let (skip, len) = (part.skip as usize, part.len as usize);
         let mut taken = self.buffer.append(chunks, text.payload, skip, len);
+        if taken < len {
+            events.count(Counter::TcpExtPruneCalled);
+        }
         while taken < len && self.forget_last(chunks, events) {
             taken += self
                 .buffer
                 .append(chunks, text.payload, skip + taken, len - taken);
         }
         if taken < len {
+            events.count(Counter::TcpExtRcvPruned);
             events.count(Counter::TcpExtTCPRcvQDrop);
         }
         taken as u32
@@ -449,9 +453,17 @@ impl Receiver {
     /// Moves the window, if there is room for it, and returns what a segment is to announce: bytes,
     /// a multiple of the scale.
     #[inline]
-    pub(crate) fn window_to_announce(&mut self) -> u32 {
+    pub(crate) fn window_to_announce(&mut self, events: &mut Events) -> u32 {
         let (next, read) = (self.next(), self.buffer.read_at());
-        self.window.announce(next, read, self.acks.segment())
+        let before = self.window.announced();
+        let window = self.window.announce(next, read, self.acks.segment());
+        if (before == 0) != (window == 0) {
+            events.count(match window {
+                0 => Counter::TcpExtTCPToZeroWindowAdv,
+                _ => Counter::TcpExtTCPFromZeroWindowAdv,
+            });
+        }
+        window
     }
 
     /// The blocks of the SACK option: what came twice, then what changed last.

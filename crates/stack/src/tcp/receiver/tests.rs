@@ -99,10 +99,14 @@ impl Bench {
     fn acknowledge(&mut self) -> bool {
         let is_due = self.receiver.ack_is_due();
         if is_due {
-            self.receiver.window_to_announce();
+            self.announce();
             self.receiver.ack_sent();
         }
         is_due
+    }
+
+    fn announce(&mut self) -> u32 {
+        self.receiver.window_to_announce(&mut self.events)
     }
 
     fn sack(&self) -> Vec<(i64, i64)> {

@@ -23,6 +23,8 @@ const UNDER_PRESSURE: u32 = 8;
 pub(super) struct Window {
     /// The byte behind the last that was offered.
     edge: Seq,
+    /// What the last segment announced, in bytes.
+    announced: u32,
     /// Shift of what segments say.
     scale: u8,
     /// Connections together hold much.
@@ -73,6 +75,7 @@ impl Window {
         let buffer = start.buffer.clamp(LEAST_BUFFER, MOST_BUFFER);
         Self {
             edge: start.next + start.window,
+            announced: start.window,
             scale: start.scale,
             is_under_pressure: false,
             mss: start.mss,
@@ -95,6 +98,12 @@ impl Window {
     #[inline]
     pub(super) fn edge(&self) -> Seq {
         self.edge
+    }
+
+    /// What the last segment announced, in bytes.
+    #[inline]
+    pub(super) fn announced(&self) -> u32 {
+        self.announced
     }
 
     /// Bytes of memory that may be held.
@@ -140,6 +149,12 @@ impl Window {
     /// not read; the peer's segments have `segment` bytes.
     #[inline]
     pub(super) fn announce(&mut self, next: Seq, read: Seq, segment: u32) -> u32 {
+        self.announced = self.next_window(next, read, segment);
+        self.announced
+    }
+
+    #[inline]
+    fn next_window(&mut self, next: Seq, read: Seq, segment: u32) -> u32 {
         let left = self.edge.since(next);
         let offer = self.offer(next, read, segment);
         if offer > left {

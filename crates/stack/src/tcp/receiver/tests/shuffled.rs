@@ -133,7 +133,7 @@ fn run(
             }
             Step::Acknowledge => {
                 let edge = bench.receiver.next() + bench.receiver.window();
-                let announced = bench.receiver.window_to_announce();
+                let announced = bench.announce();
                 prop_assert_eq!(announced % (1 << scale), 0);
                 prop_assert!(announced >> scale <= 65_535);
                 let now = bench.receiver.next() + bench.receiver.window();
