@@ -35,14 +35,13 @@ fn secs(secs: u64) -> Instant {
 }
 
 fn ended() -> TimeWait {
-    TimeWait {
-        clock: Some(OldClock {
-            recent: 7,
-            recent_at: 100,
-            offset: 0,
-        }),
-        ..TimeWait::new(Ended::TimeWait, Seq(1_000), Seq(u32::MAX), 65_535)
-    }
+    let mut entry = TimeWait::new(Ended::TimeWait, Seq(1_000), Seq(u32::MAX), 65_535);
+    entry.clock = Some(OldClock {
+        recent: 7,
+        recent_at: 100,
+        offset: 0,
+    });
+    entry
 }
 
 fn seen(flags: u8, seq: u32, len: u32) -> Seen {
