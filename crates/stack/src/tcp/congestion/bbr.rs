@@ -227,11 +227,10 @@ impl Bbr {
     fn update_min_rtt(&mut self, ack: &Ack<'_>) {
         let now = ack.sample.now;
         let is_expired = now > self.min_rtt_at + MIN_RTT_WINDOW;
-        if let Some(rtt) = ack.sample.rtt {
-            if is_expired || self.min_rtt.is_none_or(|min_rtt| rtt <= min_rtt) {
-                self.min_rtt = Some(rtt);
-                self.min_rtt_at = now;
-            }
+        let is_better = |rtt: &Duration| self.min_rtt.is_none_or(|least| *rtt <= least);
+        if let Some(rtt) = ack.sample.rtt.filter(|rtt| is_expired || is_better(rtt)) {
+            self.min_rtt = Some(rtt);
+            self.min_rtt_at = now;
         }
         let is_probing = matches!(self.mode, Mode::ProbeRtt { .. });
         // After an idle time the queue is as empty as it can be.
