@@ -141,6 +141,40 @@ impl Established {
         let shard = self.lock_shard(hash);
         self.put(bucket_of(hash, self.buckets()), hash, word);
         drop(shard);
+        self.count_one_more(hash_of);
+    }
+
+    /// Adds an entry, unless `is_taken` returns something for the word of one that may belong to the
+    /// same hash: then that is returned. No other such entry comes in between.
+    pub(crate) fn insert_unless<R>(
+        &self,
+        hash: u64,
+        word: u32,
+        hash_of: impl Fn(u32) -> u64,
+        mut is_taken: impl FnMut(u32) -> Option<R>,
+    ) -> Option<R> {
+        let shard = self.lock_shard(hash);
+        let bucket = bucket_of(hash, self.buckets());
+        let taken = self.find_in(bucket, hash, &mut is_taken);
+        if taken.is_some() {
+            return taken;
+        }
+        self.put(bucket, hash, word);
+        drop(shard);
+        self.count_one_more(hash_of);
+        None
+    }
+
+    /// Puts another word in an entry's place, in one step: every lookup finds one of the two. False
+    /// if the entry is not there.
+    pub(crate) fn replace(&self, hash: u64, word: u32, with: u32) -> bool {
+        let _shard = self.lock_shard(hash);
+        let first = self.lines.get(bucket_of(hash, self.buckets()));
+        let mut lines = core::iter::successors(first, |line| self.overflow.behind(line));
+        lines.any(|line| line.replace(tag(hash), word, with))
+    }
+
+    fn count_one_more(&self, hash_of: impl Fn(u32) -> u64) {
         let entries = self.entries.fetch_add(1, Ordering::Relaxed) + 1;
         if entries > self.buckets() as usize * GROW_ABOVE {
             self.grow(hash_of);
@@ -356,6 +390,16 @@ impl Line {
             return false;
         };
         self.set_tag(at, 0);
+        true
+    }
+
+    /// Changes an entry's word; false if it is not here. Under the bucket's lock.
+    fn replace(&self, tag: u16, word: u32, with: u32) -> bool {
+        let is_it = |at: &usize| self.words[*at].load(Ordering::Relaxed) == word;
+        let Some(at) = Lanes(self.matches(tag)).find(is_it) else {
+            return false;
+        };
+        self.words[at].store(with, Ordering::Release);
         true
     }
 

@@ -20,6 +20,14 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
+    /// Nobody's.
+    pub(crate) const NONE: Self = Self {
+        local: [0; 2],
+        remote: [0; 2],
+        ports: 0,
+        kind: 0,
+    };
+
     /// The flow of a packet that came in and whose ports are known.
     #[inline]
     pub(crate) fn of_packet<F: Family>(packet: &Packet) -> Self {
@@ -55,6 +63,26 @@ impl Flow {
         (self.kind >> 8) as u8
     }
 
+    /// This host's end.
+    pub(crate) fn local(&self) -> (IpAddr, u16) {
+        (self.addr(self.local), (self.ports >> 16) as u16)
+    }
+
+    /// The other end.
+    pub(crate) fn remote(&self) -> (IpAddr, u16) {
+        (self.addr(self.remote), self.ports as u16)
+    }
+
+    pub(crate) fn is_ipv4(&self) -> bool {
+        self.kind & 0xff == 4
+    }
+
+    /// A hash of the two addresses alone.
+    pub(crate) fn hash_of_hosts(&self, key: Key) -> u64 {
+        let ([l0, l1], [r0, r1]) = (self.local, self.remote);
+        key.hash([l0, l1, r0, r1], 0, 0)
+    }
+
     #[inline]
     pub(crate) fn hash(&self, key: Key) -> u64 {
         let tail = u64::from(self.ports) | u64::from(self.kind) << 32;
@@ -84,7 +112,7 @@ pub(crate) struct KeySet {
     /// lock of the socket's queue; all above does not change while anybody may read it.
     connected: AtomicU32,
     /// The input route that the flow's packets were last delivered by; see [`super::early`].
-    pub(super) input_route: AtomicU64,
+    pub(crate) input_route: AtomicU64,
 }
 
 impl KeySet {
@@ -141,13 +169,11 @@ impl KeySet {
     }
 
     pub(crate) fn local(&self) -> (IpAddr, u16) {
-        let flow = self.flow();
-        (flow.addr(flow.local), (flow.ports >> 16) as u16)
+        self.flow().local()
     }
 
     pub(crate) fn remote(&self) -> (IpAddr, u16) {
-        let flow = self.flow();
-        (flow.addr(flow.remote), flow.ports as u16)
+        self.flow().remote()
     }
 
     #[inline]

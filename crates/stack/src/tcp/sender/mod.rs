@@ -401,6 +401,11 @@ impl Sender {
         self.more &= on;
     }
 
+    /// Bytes that may wait for their acknowledgement.
+    pub(crate) fn buffer(&self) -> u32 {
+        self.buffer
+    }
+
     /// `SO_SNDBUF`, or the knob's: the buffer's size, and how far it may grow by itself.
     pub(crate) fn set_buffer(&mut self, bytes: u32, max: u32) {
         self.buffer = bytes;
@@ -426,10 +431,10 @@ impl Sender {
         }
     }
 
-    /// Shows what was written from `seq` on, `len` bytes or what there is of them.
-    pub(crate) fn for_each_chunk(&self, seq: Seq, len: u32, f: impl FnMut(&[u8])) {
+    /// What was written from `seq` on, `len` bytes or what there is of them, piece by piece.
+    pub(crate) fn slices(&self, seq: Seq, len: u32) -> impl Iterator<Item = &[u8]> + Clone {
         let offset = seq.since(self.una);
-        self.queue.for_each(offset as usize, len as usize, f);
+        self.queue.slices(offset as usize, len as usize)
     }
 
     /// Drops all that was written: the connection is over.

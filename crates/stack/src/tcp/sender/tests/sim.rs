@@ -239,7 +239,8 @@ impl Sim {
         }
         let mut bytes = Vec::new();
         self.sender
-            .for_each_chunk(out.seq, out.len, |chunk| bytes.extend_from_slice(chunk));
+            .slices(out.seq, out.len)
+            .for_each(|chunk| bytes.extend_from_slice(chunk));
         assert_eq!(bytes.len(), out.len as usize, "{out:?}");
         assert!(out.len > 0 || out.fin);
         let mut seq = out.seq;
