@@ -118,7 +118,7 @@ impl TcpListener {
     /// A connection that is there.
     pub(crate) fn take_connection(&self) -> io::Result<Option<(TcpStream, SocketAddr)>> {
         let Handle { stack, id, .. } = &*self.handle;
-        let accepted = stack.inner().tcp_accept(stack.now(), *id);
+        let accepted = stack.inner().tcp_accept(*id);
         let accepted = accepted.map_err(error::tcp)?;
         Ok(accepted.map(|accepted| {
             let handle = Handle::of(stack, accepted.id);
