@@ -28,6 +28,7 @@ mod listen;
 mod listeners;
 mod options;
 mod output;
+mod pacing;
 mod ports;
 mod receive;
 mod receiver;

@@ -9,8 +9,11 @@ use crate::tcp::chunks::Chunks;
 use crate::tcp::congestion::{AckSample, CongestionControl as _};
 use crate::tcp::events::Events;
 use crate::time::Instant;
-use crate::wire::seq::{Seq, SeqRange};
+use crate::wire::seq::Seq;
 use crate::wire::tcp_options::SackBlocks;
+
+/// Doublings of the timeout that outlast progress.
+const BACKOFF_KEPT: u8 = 4;
 
 /// What a segment of the peer says about ours.
 #[derive(Debug, Clone, Copy)]
@@ -77,9 +80,9 @@ pub(super) struct News {
     /// and of the first sacked.
     first_acked: Option<Instant>,
     last_acked: Option<Instant>,
-    first_sacked: Option<Instant>,
+    pub(super) first_sacked: Option<Instant>,
     /// The earliest piece that came late: others that were sent after it had come before.
-    overtaken: Option<Seq>,
+    pub(super) overtaken: Option<Seq>,
     /// When the timestamp was that it echoes, in milliseconds.
     pub(super) echoed_ms: Option<u64>,
     /// Number of duplicates that it stands for.
@@ -88,6 +91,10 @@ pub(super) struct News {
     pub(super) in_flight_before: u32,
     /// `rate.lost` before it came.
     pub(super) lost_before: u32,
+    /// SND.UNA before it came.
+    pub(super) una_before: Seq,
+    /// The peer may have dropped what it had.
+    pub(super) may_be_reneging: bool,
 }
 
 impl News {
@@ -116,6 +123,7 @@ impl Sender {
             ece: ack.ece && self.ecn,
             in_flight_before: self.scoreboard.in_flight(),
             lost_before: self.rate.lost,
+            una_before,
             echoed_ms: ack.rtt_from_timestamps.map(|age| {
                 let age = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
                 now.as_millis().saturating_sub(age)
@@ -130,18 +138,22 @@ impl Sender {
             bytes = self.take_cumulative(now, chunks, ack.ack, &mut news);
         }
         let had_records = !self.scoreboard.is_empty() || news.acked > 0;
-        if self.sack && !ack.sack.is_empty() && (had_records || is_old) {
-            self.take_sacks(now, ack, una_before, &mut news, events);
+        if self.sack && !ack.sack.is_empty() {
+            self.take_sacks(now, ack, &mut news, events);
+        } else if news.advanced {
+            self.recovery.known_sacks = SackBlocks::new();
         }
         if is_old && news.delivery.packets == 0 && !news.dsack {
             return AckOutcome::Old;
         }
-        if had_records {
+        if had_records || news.dsack {
             if news.is_duplicate() && !is_old {
                 news.duplicates = u32::from(ack.segments.max(1));
             }
             self.take_round_trip(now, ack, &mut news);
-            self.note_reordering(&news, events);
+            if let (Some(late), true) = (news.overtaken, self.sack) {
+                self.note_overtaken(late, Counter::TcpExtTCPSACKReorder, events);
+            }
             self.take_probe_answer(now, ack.ack, &news, events);
             self.take_mtu_answer(now, events);
             self.react(now, &mut news, events);
@@ -211,109 +223,19 @@ impl Sender {
             }
         });
         news.acked = packets_before - self.scoreboard.packets_out();
+        if !self.sack {
+            // What lies behind a hole that a retransmission has filled may have come long before.
+            news.original_came &= !news.retransmission_acked;
+            // Each duplicate told of a packet that came already; but the hole came now.
+            let had_come = self.scoreboard.sacked_out();
+            news.delivery.packets = news.acked.saturating_sub(had_come).max(1);
+            self.scoreboard.discount_duplicates(news.acked);
+        }
         let bytes = ack.min(self.end).since(self.una);
         self.queue.drop_front(chunks, bytes as usize);
         self.una = ack;
         self.totals.bytes_acked += u64::from(bytes);
         bytes
-    }
-
-    /// Takes in what has come out of order, and what has come twice.
-    fn take_sacks(
-        &mut self,
-        now: Instant,
-        ack: &Ack,
-        una_before: Seq,
-        news: &mut News,
-        events: &mut Events,
-    ) {
-        let mut blocks = ack.sack.iter();
-        let mut ahead = ack.sack.iter();
-        if let (Some(block), second) = (ahead.next(), ahead.next())
-            && is_dsack(block, second, ack.ack)
-        {
-            self.take_dsack(block, una_before, news, events);
-            blocks.next();
-        }
-        let highest = self.scoreboard.highest_sacked();
-        let high_seq = self.recovery.high_seq;
-        let min_rtt = self.min_rtt.get();
-        let known = core::mem::take(&mut self.recovery.known_sacks);
-        let next = self.next;
-        let una = self.una;
-        for block in blocks {
-            let is_sane = block.start.is_before(block.end)
-                && !block.end.is_after(next)
-                && block.end.is_after(una);
-            if !is_sane {
-                events.count(Counter::TcpExtTCPSACKDiscard);
-                continue;
-            }
-            self.recovery.known_sacks.push(block);
-            let rack = &mut self.rack;
-            let scoreboard = &mut self.scoreboard;
-            for_each_unknown(block, &known, |look| {
-                scoreboard.sack(look, block, |sent| {
-                    news.sacked += sent.packets();
-                    news.delivery.add(sent);
-                    rack.advance(now, sent, min_rtt);
-                    if !sent.ever_retrans {
-                        news.first_sacked = Some(match news.first_sacked {
-                            Some(first) => first.min(sent.sent_at),
-                            None => sent.sent_at,
-                        });
-                        news.original_came |= !sent.range.end.is_after(high_seq);
-                        if sent.range.start.is_before(highest) {
-                            let start = sent.range.start;
-                            let earliest = news.overtaken.map_or(start, |seq| seq.min(start));
-                            news.overtaken = Some(earliest);
-                        }
-                    }
-                });
-            });
-        }
-    }
-
-    /// The peer got something twice (RFC 2883): a retransmission that was not needed, if one was
-    /// under way.
-    fn take_dsack(
-        &mut self,
-        block: SeqRange,
-        una_before: Seq,
-        news: &mut News,
-        events: &mut Events,
-    ) {
-        let is_old = !block.end.is_after(una_before) || !block.end.is_after(self.una);
-        events.count(match is_old {
-            true => Counter::TcpExtTCPDSACKRecv,
-            false => Counter::TcpExtTCPDSACKOfoRecv,
-        });
-        // Who claims to have got more than was sent twice, or what was never sent, is not believed.
-        let is_sane = block.start.is_before(block.end)
-            && !block.end.is_after(self.next)
-            && block.len() <= self.max_window.max(u32::from(self.mss));
-        if !is_sane {
-            events.count(Counter::TcpExtTCPDSACKIgnoredDubious);
-            return;
-        }
-        let packets = block.len().div_ceil(u32::from(self.mss)).max(1);
-        events.add(Counter::TcpExtTCPDSACKRecvSegs, u64::from(packets));
-        news.dsack = true;
-        let is_probe = self.rack.is_probe(block);
-        if !is_probe {
-            self.rack.note_dsack(self.una, self.next);
-        }
-        let counts = self
-            .recovery
-            .undo_marker
-            .is_some_and(|marker| block.end.is_after(marker) && self.recovery.undo_retrans > 0);
-        if counts {
-            let left = self.recovery.undo_retrans - i32::try_from(packets).unwrap_or(i32::MAX);
-            self.recovery.undo_retrans = left.max(0);
-        }
-        if self.recovery.undo_marker.is_none() {
-            events.count(Counter::TcpExtTCPDSACKIgnoredNoUndo);
-        }
     }
 
     /// Learns how long the round trip took, if that can be told (RFC 6298 section 3: not from what
@@ -339,24 +261,11 @@ impl Sender {
         if let Some(rtt) = measured.or(echoed) {
             self.rtt.sample(rtt, self.una, self.next);
             self.timers.backoff = 0;
-        }
-    }
-
-    /// What overtook whom tells how far the path reorders: who is overtaken is not lost yet.
-    fn note_reordering(&mut self, news: &News, events: &mut Events) {
-        let (Some(late), true) = (news.overtaken, self.sack) else {
-            return;
-        };
-        let distance = self.scoreboard.highest_sacked().since(late);
-        self.rack.reordering_seen = true;
-        let packets = distance.div_ceil(u32::from(self.mss));
-        if packets > u32::from(self.recovery.reordering) {
-            let most = u32::from(self.knobs.max_reordering);
-            self.recovery.reordering = u16::try_from(packets.min(most)).unwrap_or(u16::MAX);
-            events.count(match self.timestamps {
-                true => Counter::TcpExtTCPTSReorder,
-                false => Counter::TcpExtTCPSACKReorder,
-            });
+        } else if news.advanced {
+            // RFC 6298 keeps the timeout as it is until there is a sample. On a path that loses
+            // much, and without timestamps, that may be long; there is progress, so it shrinks
+            // again, but stays well above any round trip that could have been measured.
+            self.timers.backoff = self.timers.backoff.min(BACKOFF_KEPT);
         }
     }
 
@@ -429,92 +338,5 @@ impl Sender {
             .saturating_mul(packets)
             .saturating_mul(u32::from(self.mss));
         self.buffer = self.buffer.max(wanted.min(self.max_buffer));
-    }
-}
-
-/// Whether the first block tells of bytes that came twice: they are acknowledged, or lie in the
-/// second (RFC 2883 section 4).
-fn is_dsack(first: SeqRange, second: Option<SeqRange>, ack: Seq) -> bool {
-    first.start.is_before(ack)
-        || second.is_some_and(|second| {
-            !first.start.is_before(second.start) && !first.end.is_after(second.end)
-        })
-}
-
-/// Shows the parts of a block that none of the known ones covers.
-fn for_each_unknown(block: SeqRange, known: &SackBlocks, mut each: impl FnMut(SeqRange)) {
-    let mut from = block.start;
-    while from.is_before(block.end) {
-        let covering = known.iter().find(|known| known.contains(from));
-        if let Some(known) = covering {
-            from = known.end;
-            continue;
-        }
-        let to = known
-            .iter()
-            .map(|known| known.start)
-            .filter(|start| start.is_after(from))
-            .fold(block.end, Seq::min);
-        each(SeqRange {
-            start: from,
-            end: to,
-        });
-        from = to;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn range(from: u32, to: u32) -> SeqRange {
-        SeqRange {
-            start: Seq(u32::MAX - 9) + from,
-            end: Seq(u32::MAX - 9) + to,
-        }
-    }
-
-    #[test]
-    fn only_what_is_new_of_a_block_is_looked_at() {
-        let table: &[(&[(u32, u32)], &[(u32, u32)])] = &[
-            (&[], &[(10, 40)]),
-            (&[(10, 40)], &[]),
-            (&[(0, 50)], &[]),
-            (&[(10, 30)], &[(30, 40)]),
-            (&[(20, 40)], &[(10, 20)]),
-            (&[(30, 35), (15, 20)], &[(10, 15), (20, 30), (35, 40)]),
-            (&[(0, 5), (50, 60)], &[(10, 40)]),
-        ];
-        for (known, unknown) in table {
-            let mut blocks = SackBlocks::new();
-            for &(from, to) in *known {
-                blocks.push(range(from, to));
-            }
-            let mut seen = Vec::new();
-            for_each_unknown(range(10, 40), &blocks, |piece| seen.push(piece));
-            let expected: Vec<_> = unknown.iter().map(|&(a, b)| range(a, b)).collect();
-            assert_eq!(seen, expected, "{known:?}");
-        }
-    }
-
-    #[test]
-    fn duplicates_are_told_by_the_first_block() {
-        let ack = range(20, 20).start;
-        let table = [
-            (range(10, 20), None, true),
-            (range(15, 25), None, true),
-            (range(20, 30), None, false),
-            (range(30, 40), Some(range(30, 60)), true),
-            (range(50, 60), Some(range(30, 60)), true),
-            (range(50, 61), Some(range(30, 60)), false),
-            (range(30, 40), Some(range(50, 60)), false),
-        ];
-        for (first, second, expected) in table {
-            assert_eq!(
-                is_dsack(first, second, ack),
-                expected,
-                "{first:?} {second:?}"
-            );
-        }
     }
 }

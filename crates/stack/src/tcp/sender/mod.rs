@@ -9,9 +9,11 @@
 //! |---|---|
 //! | [`output`] | what may leave: windows, Nagle, retransmissions ahead of new bytes |
 //! | [`ack`] | what an acknowledgement says |
-//! | [`scoreboard`] | what is known of each piece that was sent (SACK) |
+//! | [`sack`] | what has come out of order, and twice |
+//! | [`scoreboard`] | what is known of each piece that was sent |
 //! | [`rack`] | which pieces are lost, by time; the probe of a silent tail |
-//! | [`recovery`] | how the connection goes about loss, and takes it back if it was none |
+//! | [`recovery`] | how the connection goes about loss |
+//! | [`undo`] | and takes that back if there was none |
 //! | [`timers`] | timeouts, backoff, probes of a closed window, giving up |
 //! | [`rate`] | how fast the path delivers |
 //! | [`path`] | how large a segment may be |
@@ -28,7 +30,8 @@ use self::recovery::Recovery;
 use self::scoreboard::Scoreboard;
 use self::timers::Timers;
 use super::chunks::{ByteQueue, Chunks};
-use super::congestion::{Algorithm, Congestion, CongestionControl as _};
+use super::congestion::{Algorithm, Congestion};
+use super::pacing::Pacer;
 use super::rtt::{MinRtt, RttEstimator};
 use crate::time::Instant;
 use crate::wire::seq::Seq;
@@ -40,10 +43,12 @@ mod path;
 mod rack;
 mod rate;
 mod recovery;
+mod sack;
 mod scoreboard;
 #[cfg(test)]
 mod tests;
 mod timers;
+mod undo;
 
 pub(crate) use ack::{Ack, AckOutcome};
 pub(crate) use info::SenderInfo;
@@ -204,10 +209,8 @@ pub(crate) struct Sender {
     /// The most packets that were under way in this round trip, which ends at `usage_end`.
     max_packets_out: u32,
     usage_end: Seq,
-    /// `SO_MAX_PACING_RATE`, bytes a second.
-    max_pacing_rate: u64,
-    /// Before this nothing new may leave.
-    paced_until: Instant,
+    pacer: Pacer,
+    /// The last poll found that it is too early.
     is_held_by_pacing: bool,
     initial_cwnd: u32,
     knobs: SenderKnobs,
@@ -280,8 +283,7 @@ impl Sender {
             is_cwnd_limited: false,
             max_packets_out: 0,
             usage_end: config.first,
-            max_pacing_rate: u64::MAX,
-            paced_until: now,
+            pacer: Pacer::new(now),
             is_held_by_pacing: false,
             initial_cwnd: config.initial_cwnd,
             knobs,
@@ -419,14 +421,13 @@ impl Sender {
 
     /// `SO_MAX_PACING_RATE`, bytes a second; `u64::MAX` is none.
     pub(crate) fn set_max_pacing_rate(&mut self, rate: u64) {
-        self.max_pacing_rate = rate;
+        self.pacer.set_max_rate(rate);
     }
 
     /// `TCP_CONGESTION`: another algorithm takes over with the window that there is.
     pub(crate) fn set_algorithm(&mut self, now: Instant, algorithm: Algorithm) {
         if algorithm != self.algorithm {
-            let cwnd = self.congestion.cwnd();
-            self.congestion = Congestion::new(algorithm, cwnd, now);
+            self.congestion.set_algorithm(algorithm, now);
             self.algorithm = algorithm;
         }
     }

@@ -1,8 +1,6 @@
 //! What may leave now: retransmissions first, then new bytes, as far as the windows of the peer, of
 //! congestion and of pacing admit.
 
-use core::time::Duration;
-
 use super::Sender;
 use super::recovery::CaState;
 use super::scoreboard::Sent;
@@ -10,6 +8,7 @@ use super::timers::TimerKind;
 use crate::counters::Counter;
 use crate::tcp::congestion::CongestionControl as _;
 use crate::tcp::events::Events;
+use crate::tcp::pacing::{self, Load};
 use crate::time::Instant;
 use crate::wire::seq::{Seq, SeqRange};
 
@@ -62,14 +61,15 @@ impl Sender {
                 return probe;
             }
         }
+        self.is_held_by_pacing = false;
         if self.is_idle() {
             return None;
         }
-        self.is_held_by_pacing = false;
-        if self.is_paced() && self.paced_until > now {
+        if self.pacer.is_on(&self.congestion) && self.pacer.earliest() > now {
             self.is_held_by_pacing = true;
             return None;
         }
+        self.restart_after_idle(now);
         let quota = self
             .congestion
             .cwnd()
@@ -77,6 +77,15 @@ impl Sender {
         if quota == 0 {
             self.note_use(true);
             return None;
+        }
+        if self.recovery.holds_retransmissions {
+            let segment = self.send_new(now, quota, true, events);
+            if segment.is_some() || self.next.is_after(self.recovery.high_seq) {
+                return segment;
+            }
+            // There is nothing new that could tell whether the timeout was right.
+            self.recovery.holds_retransmissions = false;
+            self.recovery.is_timeout_doubted = false;
         }
         let segment = self
             .retransmit_lost(now, quota, events)
@@ -105,9 +114,6 @@ impl Sender {
         quota: u32,
         events: &mut Events,
     ) -> Option<OutSegment> {
-        if self.recovery.holds_retransmissions {
-            return None;
-        }
         let index = self.scoreboard.next_lost()?;
         let sent = *self.scoreboard.get(index)?;
         // A peer that has taken its window back gets the first piece only, as a probe.
@@ -130,9 +136,9 @@ impl Sender {
             },
             u64::from(packets),
         );
-        if is_first {
+        if is_first && !self.timers.is_armed_for(TimerKind::Reordering) {
             self.timers
-                .set_retransmission(now + self.rtt.rto(self.timers.backoff));
+                .set_retransmission(now + self.rto_within_user_timeout(now));
         }
         Some(self.leave_again(now, &sent, events))
     }
@@ -209,7 +215,6 @@ impl Sender {
         if len == 0 && !has_fin {
             return None;
         }
-        self.restart_after_idle(now);
         if len % mss > 0 {
             self.small_end = self.next + len;
         }
@@ -253,16 +258,16 @@ impl Sender {
         !self.nodelay && small_is_out
     }
 
-    /// The most that leaves at once: what pacing gives a millisecond, but two segments.
+    /// Payload bytes that leave at once at most.
     fn burst(&self) -> u32 {
         let mss = u32::from(self.mss);
-        let most = match self.pacing_rate().filter(|_| self.is_paced()) {
-            Some(rate) => u32::try_from(rate >> 10)
-                .unwrap_or(MAX_PAYLOAD)
-                .clamp((2 * mss).min(MAX_PAYLOAD), MAX_PAYLOAD),
-            None => MAX_PAYLOAD,
+        let most = (MAX_PAYLOAD / mss).max(1);
+        let rate = match self.pacer.is_on(&self.congestion) {
+            true => self.pacing_rate(),
+            false => None,
         };
-        most - most % mss.min(most)
+        let packets = rate.map_or(most, |rate| pacing::burst(rate, self.min_rtt.get(), mss));
+        packets.min(most) * mss
     }
 
     /// After an idle time the window no longer says what the path carries (RFC 5681 section 4.1).
@@ -353,44 +358,25 @@ impl Sender {
         })
     }
 
-    /// Whether segments leave at a pace.
-    pub(super) fn is_paced(&self) -> bool {
-        self.congestion.wants_pacing() || self.max_pacing_rate < u64::MAX
-    }
-
     /// Bytes a second: the algorithm's own, or somewhat more than the window in a round trip.
     pub(super) fn pacing_rate(&self) -> Option<u64> {
-        let by_window = || {
-            let srtt = u64::try_from(self.rtt.srtt()?.as_nanos()).ok()?.max(1);
-            let cwnd = self.congestion.cwnd();
-            let ratio = match cwnd < self.congestion.ssthresh() / 2 {
-                true => self.knobs.pacing_ss_ratio,
-                false => self.knobs.pacing_ca_ratio,
-            };
-            let packets = cwnd.max(self.scoreboard.packets_out());
-            let bytes = u128::from(packets) * u128::from(self.mss) * u128::from(ratio) / 100;
-            u64::try_from(bytes * 1_000_000_000 / u128::from(srtt)).ok()
+        let load = Load {
+            packets_out: self.scoreboard.packets_out(),
+            mss: u32::from(self.mss),
+            srtt: self.rtt.srtt(),
+            ss_ratio: self.knobs.pacing_ss_ratio,
+            ca_ratio: self.knobs.pacing_ca_ratio,
         };
-        match self.congestion.pacing_rate().or_else(by_window) {
-            Some(rate) => Some(rate.min(self.max_pacing_rate).max(1)),
-            None if self.max_pacing_rate < u64::MAX => Some(self.max_pacing_rate.max(1)),
-            None => None,
-        }
+        self.pacer.rate(&self.congestion, &load)
     }
 
-    /// What leaves now takes its time on the path. Who comes late to send makes up for it, by half
-    /// of that at most.
+    /// What leaves now takes its time on the path.
     fn pace(&mut self, now: Instant, len: u32) {
-        if !self.is_paced() || self.totals.data_segs_out <= UNPACED {
+        if !self.pacer.is_on(&self.congestion) || self.totals.data_segs_out <= UNPACED {
             return;
         }
-        let Some(rate) = self.pacing_rate() else {
-            return;
-        };
-        let gap = Duration::from_nanos(
-            u64::try_from(u128::from(len) * 1_000_000_000 / u128::from(rate)).unwrap_or(u64::MAX),
-        );
-        let credit = (now - self.paced_until).min(gap / 2);
-        self.paced_until = now + (gap - credit);
+        if let Some(rate) = self.pacing_rate() {
+            self.pacer.sent(now, len, rate);
+        }
     }
 }

@@ -164,6 +164,11 @@ impl Sender {
         (min_rtt / 4 * u32::from(steps)).min(srtt)
     }
 
+    /// Whether what left then is not late yet.
+    pub(super) fn may_still_come(&self, now: Instant, sent_at: Instant) -> bool {
+        sent_at + self.rack.rtt + self.reordering_window() > now
+    }
+
     /// Takes a record for lost.
     pub(super) fn lose(&mut self, index: usize, events: &mut Events) {
         let Some(sent) = self.scoreboard.get(index).copied() else {

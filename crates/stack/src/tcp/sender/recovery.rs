@@ -1,5 +1,7 @@
 //! How a connection goes about loss: fast recovery (RFC 6675, 6582), proportional rate reduction
-//! (RFC 6937), timeouts, and taking all that back if there was no loss (RFC 3522, 3708, 5682).
+//! (RFC 6937), timeouts (RFC 5681, 5682).
+
+use core::time::Duration;
 
 use super::ack::News;
 use super::{Sender, SenderKnobs};
@@ -9,6 +11,9 @@ use crate::tcp::events::Events;
 use crate::time::Instant;
 use crate::wire::seq::Seq;
 use crate::wire::tcp_options::SackBlocks;
+
+/// How long a peer that seems to have dropped what it had may take to tell otherwise.
+const RENEGING: Duration = Duration::from_millis(10);
 
 /// How things stand, under the names of `ss`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,8 +64,8 @@ pub(super) struct Recovery {
     pub(super) reordering: u16,
     /// The blocks of the last acknowledgement: what they cover is marked already.
     pub(super) known_sacks: SackBlocks,
-    /// The peer has dropped what it said that it had.
-    pub(super) is_reneging: bool,
+    /// Packets that the peer says came twice, over the connection's life.
+    pub(super) came_twice: u32,
     /// The congestion window as the reduction began.
     prior_cwnd: u32,
     /// Packets that have come since.
@@ -81,7 +86,7 @@ impl Recovery {
             holds_retransmissions: false,
             reordering: knobs.reordering,
             known_sacks: SackBlocks::new(),
-            is_reneging: false,
+            came_twice: 0,
             prior_cwnd: 0,
             delivered: 0,
             sent: 0,
@@ -98,8 +103,9 @@ impl Sender {
     /// Does what an acknowledgement calls for.
     pub(super) fn react(&mut self, now: Instant, news: &mut News, events: &mut Events) {
         self.recovery.holds_retransmissions = false;
+        self.rack.deadline = None;
         if news.advanced {
-            self.timers.retransmits = 0;
+            self.timers.progressed();
         }
         let is_dubious = news.is_duplicate() || news.sacked > 0 || news.ece || news.dsack;
         if self.recovery.state == CaState::Open && !is_dubious {
@@ -150,14 +156,11 @@ impl Sender {
     fn go_on_recovering(&mut self, now: Instant, news: &mut News, events: &mut Events) {
         if !news.advanced {
             if !self.sack && news.duplicates > 0 {
-                self.count_duplicates(news.duplicates);
+                self.count_duplicates(news);
             }
         } else {
             if self.take_back_partly(news, events) {
                 return;
-            }
-            if !self.sack {
-                self.scoreboard.discount_duplicates(news.acked);
             }
         }
         if self.take_back_by_dsack(events) {
@@ -174,7 +177,7 @@ impl Sender {
                 self.scoreboard.forget_duplicates();
             }
             if news.duplicates > 0 {
-                self.count_duplicates(news.duplicates);
+                self.count_duplicates(news);
             }
         }
         if self.recovery.state <= CaState::Disorder {
@@ -239,7 +242,7 @@ impl Sender {
         }
         if !self.sack {
             if self.next.is_after(self.recovery.high_seq) && news.duplicates > 0 {
-                self.count_duplicates(news.duplicates);
+                self.count_duplicates(news);
             } else if news.advanced {
                 self.scoreboard.forget_duplicates();
             }
@@ -267,9 +270,12 @@ impl Sender {
         }
     }
 
-    fn count_duplicates(&mut self, n: u32) {
-        for _ in 0..n {
+    /// Without SACK, each duplicate tells that a packet came, though not which.
+    fn count_duplicates(&mut self, news: &mut News) {
+        for _ in 0..news.duplicates {
+            let before = self.scoreboard.sacked_out();
             self.scoreboard.count_duplicate();
+            news.delivery.packets += self.scoreboard.sacked_out().saturating_sub(before);
         }
     }
 
@@ -367,7 +373,7 @@ impl Sender {
         if let Some(kind) = kind {
             events.count(kind);
         }
-        self.lose_all(events);
+        self.lose_all(now, events);
         // A timeout of what was retransmitted after a timeout is no second loss.
         let is_first = state <= CaState::Disorder
             || !self.recovery.high_seq.is_after(self.una)
@@ -377,7 +383,9 @@ impl Sender {
             self.begin_undo();
         }
         self.congestion.on_rto(now);
-        self.congestion.set_cwnd(self.scoreboard.in_flight() + 1);
+        if !self.congestion.wants_pacing() {
+            self.congestion.set_cwnd(self.scoreboard.in_flight() + 1);
+        }
         if state <= CaState::Disorder
             && self.scoreboard.sacked_out() >= u32::from(self.knobs.reordering)
         {
@@ -394,19 +402,21 @@ impl Sender {
         self.recovery.holds_retransmissions = false;
     }
 
-    fn lose_all(&mut self, events: &mut Events) {
+    fn lose_all(&mut self, now: Instant, events: &mut Events) {
         let is_reneging = self.scoreboard.head().is_some_and(|head| head.sacked);
         if is_reneging {
             events.count(Counter::TcpExtTCPSACKReneging);
             self.scoreboard.forget_sacks();
             self.recovery.known_sacks = SackBlocks::new();
-            self.recovery.is_reneging = true;
         } else if !self.sack {
             self.scoreboard.forget_duplicates();
         }
         let mut index = 0;
         while let Some(sent) = self.scoreboard.get(index) {
-            if !sent.sacked {
+            // What left only just now, behind the first piece, may still come (RFC 8985 section
+            // 6.3).
+            let is_fresh = self.sack && index > 0 && self.may_still_come(now, sent.sent_at);
+            if !sent.sacked && !is_fresh {
                 self.lose(index, events);
             }
             index = self.scoreboard.behind(index);
@@ -415,112 +425,11 @@ impl Sender {
 
     /// If the first piece that is not acknowledged is one that the peer had, it has dropped it (RFC
     /// 2018 section 8); unless this acknowledgement was overtaken by others. A short timeout tells.
-    fn check_reneging(&mut self, now: Instant, news: &News) {
+    fn check_reneging(&mut self, now: Instant, news: &mut News) {
         if news.advanced && self.scoreboard.head().is_some_and(|head| head.sacked) {
             let wait = self.rtt.srtt().unwrap_or_default() / 2;
-            self.timers
-                .set_retransmission(now + wait.max(core::time::Duration::from_millis(10)));
-            self.recovery.is_reneging = true;
-        }
-    }
-
-    fn begin_undo(&mut self) {
-        self.recovery.undo_marker = Some(self.una);
-        // Retransmissions of before that are still under way may be told of, too.
-        self.recovery.undo_retrans = match self.scoreboard.retrans_out() {
-            0 => -1,
-            n => i32::try_from(n).unwrap_or(i32::MAX),
-        };
-    }
-
-    /// Whether it has turned out that nothing was lost: all retransmissions came twice, or what is
-    /// acknowledged left before the first of them (Eifel, RFC 3522).
-    fn may_take_back(&self, news: &News) -> bool {
-        self.recovery.undo_marker.is_some()
-            && (self.recovery.undo_retrans == 0 || self.is_original(news))
-    }
-
-    fn is_original(&self, news: &News) -> bool {
-        let Some(stamp) = self.recovery.retrans_stamp else {
-            // Nothing was retransmitted, and yet all came.
-            return true;
-        };
-        let echoed = news.echoed_ms.filter(|_| self.timestamps && news.advanced);
-        echoed.is_some_and(|echoed| echoed < stamp.as_millis())
-    }
-
-    fn take_back(&mut self, is_nothing_lost: bool) {
-        if is_nothing_lost {
-            self.scoreboard.unmark_lost();
-        }
-        self.congestion.undo();
-        self.recovery.undo_marker = None;
-        self.tell_cwr = false;
-    }
-
-    /// At an episode's end. True if the state is kept for one more acknowledgement.
-    fn take_back_at_end(&mut self, news: &News, events: &mut Events) -> bool {
-        if self.may_take_back(news) {
-            events.count(match self.recovery.state {
-                CaState::Loss => Counter::TcpExtTCPLossUndo,
-                _ => Counter::TcpExtTCPFullUndo,
-            });
-            self.take_back(false);
-        } else if self.recovery.state == CaState::Recovery {
-            self.rack.end_recovery();
-        }
-        if self.una == self.recovery.high_seq && !self.sack {
-            // Duplicates that are still under way must not begin another recovery (RFC 6582
-            // section 6): only what lies above ends this one.
-            if !self.has_retransmitted() {
-                self.recovery.retrans_stamp = None;
-            }
-            return true;
-        }
-        self.recovery.state = CaState::Open;
-        self.recovery.is_reneging = false;
-        false
-    }
-
-    /// In recovery, an acknowledgement of what left before the first retransmission: the hole was
-    /// filled by what was only late. True if no more is to be done now.
-    fn take_back_partly(&mut self, news: &News, events: &mut Events) -> bool {
-        if self.recovery.undo_marker.is_none() || !self.is_original(news) {
-            return false;
-        }
-        if self.scoreboard.retrans_out() > 0 {
-            // Retransmissions are under way: waits for what becomes of them.
-            return true;
-        }
-        if !self.has_retransmitted() {
-            self.recovery.retrans_stamp = None;
-        }
-        self.take_back(true);
-        events.count(Counter::TcpExtTCPPartialUndo);
-        self.try_keep_open();
-        false
-    }
-
-    fn take_back_by_dsack(&mut self, events: &mut Events) -> bool {
-        if self.recovery.undo_marker.is_none() || self.recovery.undo_retrans != 0 {
-            return false;
-        }
-        self.take_back(false);
-        events.count(Counter::TcpExtTCPDSACKUndo);
-        true
-    }
-
-    fn take_timeout_back(&mut self, by_originals: bool, events: &mut Events) {
-        self.take_back(true);
-        events.count(Counter::TcpExtTCPLossUndo);
-        if by_originals {
-            events.count(Counter::TcpExtTCPSpuriousRTOs);
-        }
-        self.timers.retransmits = 0;
-        self.recovery.is_timeout_doubted = false;
-        if by_originals || self.sack {
-            self.recovery.state = CaState::Open;
-            self.recovery.is_reneging = false;
+            self.timers.set_retransmission(now + wait.max(RENEGING));
+            news.may_be_reneging = true;
         }
     }
 
@@ -550,7 +459,7 @@ impl Sender {
     }
 
     /// Whether what is not acknowledged begins with something retransmitted.
-    fn has_retransmitted(&self) -> bool {
+    pub(super) fn has_retransmitted(&self) -> bool {
         self.scoreboard.retrans_out() > 0
             || self.scoreboard.head().is_some_and(|head| head.ever_retrans)
     }

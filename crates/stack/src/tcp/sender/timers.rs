@@ -40,6 +40,8 @@ pub(super) struct Timers {
     pub(super) backoff: u8,
     /// Timeouts since the last progress.
     pub(super) retransmits: u8,
+    /// When the first of these was.
+    stalled_since: Option<Instant>,
     /// Probes of the window since the last answer.
     pub(super) probes_out: u8,
     /// Since when the window is probed without progress.
@@ -55,8 +57,14 @@ impl Timers {
         self.armed = Some((TimerKind::Retransmission, at));
     }
 
-    fn is_armed_for(&self, kind: TimerKind) -> bool {
+    pub(super) fn is_armed_for(&self, kind: TimerKind) -> bool {
         self.armed.is_some_and(|(armed, _)| armed == kind)
+    }
+
+    /// The peer acknowledges more.
+    pub(super) fn progressed(&mut self) {
+        self.retransmits = 0;
+        self.stalled_since = None;
     }
 
     /// The peer is alive.
@@ -75,7 +83,7 @@ impl Sender {
     /// When [`Self::on_timeout`] wants to be called next.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let timer = self.timers.armed.map(|(_, at)| at);
-        let pacing = self.is_held_by_pacing.then_some(self.paced_until);
+        let pacing = self.is_held_by_pacing.then(|| self.pacer.earliest());
         match (timer, pacing) {
             (Some(timer), Some(pacing)) => Some(timer.min(pacing)),
             (timer, pacing) => timer.or(pacing),
@@ -101,7 +109,7 @@ impl Sender {
 
     /// Does what is due. Poll after it. If it says so, the connection is over.
     pub(crate) fn on_timeout(&mut self, now: Instant, events: &mut Events) -> Option<GaveUp> {
-        if self.paced_until <= now {
+        if self.pacer.earliest() <= now {
             self.is_held_by_pacing = false;
         }
         let (kind, at) = self.timers.armed?;
@@ -129,6 +137,7 @@ impl Sender {
         events.count(Counter::TcpExtTCPTimeouts);
         self.doubt_path(now, events);
         self.enter_loss(now, events);
+        self.timers.stalled_since.get_or_insert(now);
         self.timers.retransmits = self.timers.retransmits.saturating_add(1);
         let is_thin = self.knobs.thin_linear_timeouts
             && self.scoreboard.packets_out() < 4
@@ -144,10 +153,13 @@ impl Sender {
 
     /// Whether the connection is to be given up (RFC 9293 section 3.8.3, RFC 5482).
     fn has_waited_too_long(&self, now: Instant) -> bool {
-        let Some(since) = self.recovery.retrans_stamp else {
+        let Some(since) = self.timers.stalled_since else {
             return false;
         };
-        if self.timers.retransmits == 0 {
+        // Who has taken its window back, and says so again and again, is alive (RFC 9293 section
+        // 3.8.6.1).
+        let (_, rto_max) = self.rtt.rto_bounds();
+        if self.window == 0 && now - self.totals.last_ack < 2 * rto_max {
             return false;
         }
         let waited = now - since;
@@ -173,10 +185,10 @@ impl Sender {
     }
 
     /// The timeout, or what is left of the user's.
-    fn rto_within_user_timeout(&self, now: Instant) -> Duration {
+    pub(super) fn rto_within_user_timeout(&self, now: Instant) -> Duration {
         let rto = self.rtt.rto(self.timers.backoff);
         let timeout = self.timers.user_timeout;
-        match self.recovery.retrans_stamp {
+        match self.timers.stalled_since {
             Some(since) if !timeout.is_zero() => {
                 let left = timeout.saturating_sub(now - since);
                 rto.min(left.max(Duration::from_millis(1)))
@@ -221,14 +233,14 @@ impl Sender {
     /// Sets the timer that an acknowledgement asks for.
     pub(super) fn rearm(&mut self, now: Instant, news: &News) {
         if self.scoreboard.packets_out() == 0 {
-            self.disarm_for_flight(now);
+            self.disarm_for_flight();
             return;
         }
         if let Some(deadline) = self.rack.deadline {
             self.timers.armed = Some((TimerKind::Reordering, deadline));
             return;
         }
-        if self.recovery.is_reneging && news.advanced {
+        if news.may_be_reneging {
             return;
         }
         let is_progress = news.advanced || news.delivery.packets > 0 || news.dsack;
@@ -246,18 +258,17 @@ impl Sender {
     }
 
     /// Nothing is under way any more.
-    fn disarm_for_flight(&mut self, now: Instant) {
+    fn disarm_for_flight(&mut self) {
         if !self.timers.is_armed_for(TimerKind::Persist) {
             self.timers.armed = None;
             return;
         }
-        if self.window_end().is_after(self.next) {
+        // Who keeps telling of a window too small to be used must not put the probe off.
+        let wanted = self.unsent_bytes().min(self.segment_size()).max(1);
+        if self.window_end().since(self.next) >= wanted {
             self.timers.armed = None;
             self.timers.backoff = 0;
             self.timers.probing_since = None;
-        } else {
-            self.timers.armed = None;
-            self.arm_persist(now);
         }
     }
 
