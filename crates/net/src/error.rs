@@ -4,6 +4,7 @@ use std::io;
 
 use forebay_stack::control::InterfaceError;
 use forebay_stack::socket::SocketError;
+use forebay_stack::tcp::{ListenError, TcpConnectError, TcpError};
 use forebay_stack::transmit::SendError;
 use forebay_stack::udp::{
     BindError, ConnectError, FilterError, MembershipError, NotOpen, OptionError, RecvError,
@@ -63,6 +64,40 @@ pub(crate) fn receive(error: RecvError) -> io::Error {
         RecvError::NotOpen(error) => not_open(error),
         RecvError::Pending(error) => pending(error),
     }
+}
+
+pub(crate) fn tcp(error: TcpError) -> io::Error {
+    let kind = match error {
+        TcpError::NotOpen(_) | TcpError::InvalidArgument => io::ErrorKind::InvalidInput,
+        TcpError::NotConnected => io::ErrorKind::NotConnected,
+        TcpError::ConnectionRefused => io::ErrorKind::ConnectionRefused,
+        TcpError::ConnectionReset => io::ErrorKind::ConnectionReset,
+        TcpError::ConnectionAborted => io::ErrorKind::ConnectionAborted,
+        TcpError::TimedOut => io::ErrorKind::TimedOut,
+        TcpError::BrokenPipe => io::ErrorKind::BrokenPipe,
+        TcpError::Network(error) => return pending(error),
+    };
+    io::Error::new(kind, error)
+}
+
+pub(crate) fn listen(error: ListenError) -> io::Error {
+    match error {
+        ListenError::Bind(error) => bind(error),
+        ListenError::Connected => io::Error::new(io::ErrorKind::InvalidInput, error),
+    }
+}
+
+pub(crate) fn tcp_connect(error: TcpConnectError) -> io::Error {
+    let kind = match error {
+        TcpConnectError::NotOpen(error) => return not_open(error),
+        TcpConnectError::Network(error) => return network(error),
+        TcpConnectError::FamilyNotSupported => io::ErrorKind::Unsupported,
+        TcpConnectError::NoPort | TcpConnectError::InUse => io::ErrorKind::AddrNotAvailable,
+        TcpConnectError::IsConnected
+        | TcpConnectError::AlreadyConnecting
+        | TcpConnectError::InvalidArgument => io::ErrorKind::InvalidInput,
+    };
+    io::Error::new(kind, error)
 }
 
 pub(crate) fn option(error: OptionError) -> io::Error {

@@ -4,27 +4,24 @@ mod filter;
 mod messages;
 mod multicast;
 mod options;
-mod patience;
 mod ready;
 mod segments;
 
 use std::fmt;
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::Duration;
 
-use forebay_stack::packet::IpVersion;
 use forebay_stack::socket::{SocketError, SocketId};
-use forebay_stack::sysctl::Knob;
 use forebay_stack::udp::Received;
 
-use self::patience::Patience;
-use crate::busy;
+use crate::addrs::{first_that_works, version_of};
+use crate::busy::{self, BusyPoll};
 use crate::error;
 use crate::park::Parker;
+use crate::patience::Patience;
 use crate::stack::Stack;
 use crate::waiter::Waiter;
 
@@ -60,12 +57,8 @@ struct Shared {
     stack: Stack,
     id: SocketId,
     patience: Patience,
-    /// Microseconds, or [`LEFT_TO_THE_KNOB`].
-    busy_poll: AtomicU32,
+    busy_poll: BusyPoll,
 }
-
-/// A socket that was not told how long to look itself (`SO_BUSY_POLL`).
-const LEFT_TO_THE_KNOB: u32 = u32::MAX;
 
 impl Drop for Shared {
     fn drop(&mut self) {
@@ -151,18 +144,15 @@ impl UdpOptions {
     }
 
     fn open(&self, stack: &Stack, family: IpAddr) -> io::Result<UdpSocket> {
-        let version = if family.is_ipv4() {
-            IpVersion::V4
-        } else {
-            IpVersion::V6
-        };
         let inner = stack.inner();
-        let id = inner.udp_open(version).map_err(io::Error::other)?;
+        let id = inner
+            .udp_open(version_of(family))
+            .map_err(io::Error::other)?;
         let shared = Shared {
             stack: stack.clone(),
             id,
             patience: Patience::default(),
-            busy_poll: AtomicU32::new(LEFT_TO_THE_KNOB),
+            busy_poll: BusyPoll::default(),
         };
         let socket = UdpSocket {
             shared: Arc::new(shared),
@@ -397,14 +387,7 @@ impl UdpSocket {
     ///
     /// [`io::ErrorKind::InvalidInput`] for zero.
     pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        if timeout.is_some_and(|timeout| timeout.is_zero()) {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "a timeout of zero",
-            ));
-        }
-        self.shared.patience.set_timeout(timeout);
-        Ok(())
+        self.shared.patience.set_timeout(timeout)
     }
 
     /// How long receiving may wait.
@@ -423,25 +406,13 @@ impl UdpSocket {
     ///
     /// [`io::ErrorKind::InvalidInput`] for more than [`i32::MAX`] microseconds.
     pub fn set_busy_poll(&self, time: Duration) -> io::Result<()> {
-        let micros = i32::try_from(time.as_micros()).map_err(|_| io::ErrorKind::InvalidInput)?;
-        let busy_poll = &self.shared.busy_poll;
-        busy_poll.store(micros.unsigned_abs(), Ordering::Relaxed);
-        Ok(())
+        self.shared.busy_poll.set(time)
     }
 
     /// How long a read looks for datagrams itself before it sleeps: `net.core.busy_read` unless
     /// [set](Self::set_busy_poll).
     pub fn busy_poll(&self) -> Duration {
-        let micros = match self.shared.busy_poll.load(Ordering::Relaxed) {
-            LEFT_TO_THE_KNOB => self
-                .shared
-                .stack
-                .inner()
-                .knob(Knob::BusyRead)
-                .unsigned_abs(),
-            micros => micros.into(),
-        };
-        Duration::from_micros(micros)
+        self.shared.busy_poll.get(self.inner())
     }
 
     /// Has `waker` woken once, when the socket has something to receive. For pollers: register,
@@ -509,7 +480,7 @@ impl UdpSocket {
         }
     }
 
-    pub(crate) fn id(&self) -> SocketId {
+    fn id(&self) -> SocketId {
         self.shared.id
     }
 }
@@ -530,22 +501,4 @@ impl fmt::Debug for UdpSocket {
             .field("peer", &self.peer_addr().ok())
             .finish()
     }
-}
-
-/// As std does: every address in turn, the last error if none works.
-fn first_that_works<T>(
-    addrs: impl ToSocketAddrs,
-    mut f: impl FnMut(SocketAddr) -> io::Result<T>,
-) -> io::Result<T> {
-    let mut last = io::Error::new(
-        io::ErrorKind::InvalidInput,
-        "could not resolve to any addresses",
-    );
-    for addr in addrs.to_socket_addrs()? {
-        match f(addr) {
-            Ok(done) => return Ok(done),
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
 }

@@ -11,8 +11,10 @@ use crate::drop::DropReason;
 use crate::interface::Interfaces;
 use crate::packet::{Packet, PacketCache, PacketQueue};
 use crate::random::SecretRandom;
+use crate::socket::SocketId;
 use crate::stack::{Stack, View};
 use crate::steer::Bound;
+use crate::tcp::{Chunks, Events};
 use crate::time::Instant;
 use crate::udp::Burst;
 use crate::udp::memory::Allowance;
@@ -68,6 +70,12 @@ pub struct Local {
     pub(crate) burst: Burst,
     /// Memory for what sockets' queues hold.
     pub(crate) allowance: Allowance,
+    /// Memory for what connections send and receive.
+    pub(crate) chunks: Chunks,
+    /// What a connection wants counted, empty between calls.
+    pub(crate) events: Events,
+    /// Sockets whose deadlines have come, empty between calls.
+    pub(crate) due: Vec<SocketId>,
     pub(crate) random: SecretRandom,
 }
 
@@ -78,6 +86,7 @@ impl Local {
         cache: PacketCache,
         counters: Arc<Shard>,
         allowance: Allowance,
+        chunks: Chunks,
         random: SecretRandom,
     ) -> Self {
         Self {
@@ -92,6 +101,9 @@ impl Local {
             bound: Vec::new(),
             burst: Burst::default(),
             allowance,
+            chunks,
+            events: Events::default(),
+            due: Vec::new(),
             random,
         }
     }

@@ -64,8 +64,35 @@ counters! {
     UdpInCsumErrors UdpMemErrors UdpIgnoredMulti
     Udp6InDatagrams Udp6NoPorts Udp6InErrors Udp6OutDatagrams Udp6RcvbufErrors Udp6SndbufErrors
     Udp6InCsumErrors Udp6MemErrors Udp6IgnoredMulti
+    TcpActiveOpens TcpPassiveOpens TcpAttemptFails TcpEstabResets
+    TcpInSegs TcpOutSegs TcpRetransSegs TcpInErrs TcpOutRsts TcpInCsumErrors
+    TcpExtSyncookiesSent TcpExtSyncookiesRecv TcpExtSyncookiesFailed TcpExtEmbryonicRsts
+    TcpExtPruneCalled TcpExtRcvPruned TcpExtOfoPruned TcpExtOutOfWindowIcmps
     TcpExtIPReversePathFilter
-    TcpInSegs TcpOutSegs TcpInErrs TcpOutRsts TcpInCsumErrors
+    TcpExtTW TcpExtTWRecycled TcpExtTWKilled TcpExtPAWSActive TcpExtPAWSEstab
+    TcpExtDelayedACKs TcpExtDelayedACKLost TcpExtListenOverflows TcpExtListenDrops
+    TcpExtTCPHPHits TcpExtTCPPureAcks TcpExtTCPRenoRecovery TcpExtTCPSackRecovery
+    TcpExtTCPSACKReneging TcpExtTCPSACKReorder TcpExtTCPRenoReorder TcpExtTCPTSReorder
+    TcpExtTCPFullUndo TcpExtTCPPartialUndo TcpExtTCPDSACKUndo TcpExtTCPLossUndo
+    TcpExtTCPLostRetransmit TcpExtTCPRenoFailures TcpExtTCPSackFailures TcpExtTCPLossFailures
+    TcpExtTCPFastRetrans TcpExtTCPSlowStartRetrans TcpExtTCPTimeouts TcpExtTCPLossProbes
+    TcpExtTCPLossProbeRecovery TcpExtTCPRenoRecoveryFail TcpExtTCPSackRecoveryFail
+    TcpExtTCPRcvCollapsed TcpExtTCPBacklogCoalesce TcpExtTCPDSACKOldSent TcpExtTCPDSACKOfoSent
+    TcpExtTCPDSACKRecv TcpExtTCPDSACKOfoRecv TcpExtTCPAbortOnData TcpExtTCPAbortOnClose
+    TcpExtTCPAbortOnMemory TcpExtTCPAbortOnTimeout TcpExtTCPAbortOnLinger TcpExtTCPAbortFailed
+    TcpExtTCPMemoryPressures TcpExtTCPSACKDiscard TcpExtTCPDSACKIgnoredOld
+    TcpExtTCPDSACKIgnoredNoUndo TcpExtTCPDSACKIgnoredDubious TcpExtTCPSpuriousRTOs
+    TcpExtTCPTimeWaitOverflow
+    TcpExtTCPReqQFullDoCookies TcpExtTCPReqQFullDrop TcpExtTCPRetransFail TcpExtTCPRcvCoalesce
+    TcpExtTCPOFOQueue TcpExtTCPOFODrop TcpExtTCPOFOMerge TcpExtTCPChallengeACK
+    TcpExtTCPSYNChallenge TcpExtTCPFromZeroWindowAdv TcpExtTCPToZeroWindowAdv
+    TcpExtTCPWantZeroWindowAdv TcpExtTCPSynRetrans TcpExtTCPOrigDataSent
+    TcpExtTCPHystartTrainDetect TcpExtTCPHystartTrainCwnd TcpExtTCPHystartDelayDetect
+    TcpExtTCPHystartDelayCwnd TcpExtTCPACKSkippedSynRecv TcpExtTCPACKSkippedPAWS
+    TcpExtTCPACKSkippedSeq TcpExtTCPACKSkippedFinWait2 TcpExtTCPACKSkippedTimeWait
+    TcpExtTCPACKSkippedChallenge TcpExtTCPWinProbe TcpExtTCPKeepAlive TcpExtTCPMTUPFail
+    TcpExtTCPMTUPSuccess TcpExtTCPDelivered TcpExtTCPDeliveredCE TcpExtTCPAckCompressed
+    TcpExtTCPZeroWindowDrop TcpExtTCPRcvQDrop TcpExtTCPDSACKRecvSegs
     ForebayEarlyDemuxHits ForebayEarlyDemuxStale
     ForebayGroJoined
 }

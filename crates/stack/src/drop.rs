@@ -154,6 +154,10 @@ reasons! {
     TcpCsum, [TcpInErrs, TcpInCsumErrors], [TcpInErrs, TcpInCsumErrors];
     /// No connection and no listener takes the segment.
     TcpNoSocket, [], [];
+    /// A segment to a listener whose flags begin no connection.
+    TcpListenFlags, [], [];
+    /// The listener has no room for another connection.
+    TcpListenOverflow, [], [];
 
     /// The interface is down or gone.
     DevReady, [IpOutDiscards], [Ip6OutDiscards];

@@ -105,6 +105,7 @@ impl Stack {
                 self.reassembly4.expire(cx),
                 self.reassembly6.expire(cx),
                 multicast::expire(cx),
+                tcp::expire(cx),
             ];
             deadlines.into_iter().flatten().min()
         });

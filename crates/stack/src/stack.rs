@@ -25,6 +25,7 @@ use crate::random::SecretRandom;
 use crate::siphash::Key;
 use crate::steer::{Backlog, SoftnetStats, Steering};
 use crate::sysctl::{Knob, Sysctls};
+use crate::tcp::Tcp;
 use crate::time::Instant;
 
 /// What a new stack is made of.
@@ -70,6 +71,7 @@ pub struct Stack {
     pub(crate) icmp_limiter: RateLimiter,
     pub(crate) path_mtus: PathMtus,
     pub(crate) steering: Steering,
+    pub(crate) tcp: Tcp,
     counters: Counters,
     /// Serialises changes of interfaces and addresses, which touch several tables.
     pub(crate) control: Mutex<()>,
@@ -127,6 +129,7 @@ impl Stack {
         let demux = Demux::new(&domain, config.seed, socket_memory);
         let mut sysctls = Sysctls::default();
         sysctls.set_udp_mem(demux.memory().pages());
+        let tcp_mem = sysctls.tcp_mem();
         let stack = Self {
             pool: PacketPool::new(config.buffers),
             sysctls: Rcu::new(&domain, sysctls),
@@ -139,6 +142,7 @@ impl Stack {
             reassembly6: Reassembler::new(config.seed),
             icmp_limiter: RateLimiter::new(config.seed),
             path_mtus: PathMtus::new(config.seed),
+            tcp: Tcp::new(&domain, Key(config.seed), tcp_mem),
             steering: Steering::new(&domain, Key(config.seed), config.current_cpu),
             counters: Counters::default(),
             control: Mutex::new(()),
@@ -180,6 +184,7 @@ impl Stack {
             self.pool.cache(),
             self.counters.shard(cpu),
             self.demux.memory().allowance(),
+            self.tcp.memory.chunks(),
             random,
         );
         Core {

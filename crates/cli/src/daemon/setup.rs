@@ -125,8 +125,8 @@ fn sysctl_problem(knob: &Sysctl, error: &SysctlError) -> Problem {
 }
 
 fn similar_knob(name: &str) -> String {
-    let names: Vec<_> = sysctl::definitions()
-        .map(|definition| definition.name.replace('*', "all"))
+    let names: Vec<_> = sysctl::names()
+        .map(|name| name.replace('*', "all"))
         .chain(["net.ipv4.ip_forward".to_owned()])
         .collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();

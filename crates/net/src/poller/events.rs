@@ -25,14 +25,15 @@ pub struct Interest {
 }
 
 impl Interest {
-    /// There is a datagram or an error to receive.
+    /// There is something to read (a datagram, bytes, the end of a stream) or to accept, or an error.
     pub const READABLE: Self = Self {
         readable: true,
         writable: false,
         edge: false,
     };
 
-    /// Sending would not wait, which on a UDP socket it never does: edge-triggered, it is told once.
+    /// Sending would not wait: a stream has room, or its handshake is over. On a UDP socket it never
+    /// does: edge-triggered, it is told once.
     pub const WRITABLE: Self = Self {
         readable: false,
         writable: true,
@@ -58,17 +59,22 @@ impl BitOr for Interest {
 }
 
 /// What a socket has to tell.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Event {
     /// What it was registered with.
     pub key: usize,
-    /// A receiving call returns at once: a datagram whose checksum is good, or an error.
+    /// A receiving call returns at once: with a datagram whose checksum is good, bytes, the end of the
+    /// stream, a connection, or an error.
     pub readable: bool,
     /// A sending call returns at once.
     pub writable: bool,
     /// The next call returns an error, or
     /// [`recv_error`](crate::UdpSocket::recv_error) has a report to read.
     pub error: bool,
+    /// The peer sends no more (`EPOLLRDHUP`); told to who asks for [`READABLE`](Interest::READABLE).
+    pub read_closed: bool,
+    /// Both directions of a stream are shut, or it is not connected (`EPOLLHUP`); told to everybody.
+    pub closed: bool,
 }
 
 /// Events of one call, and room for those of the next.

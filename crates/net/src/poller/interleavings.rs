@@ -12,13 +12,13 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use forebay_stack::socket::SocketId;
-use forebay_stack::udp::{NotOpen, Readiness};
+use forebay_stack::udp::NotOpen;
 use forebay_sync::loom::{Mutex, lock};
 use loom::thread::{self, JoinHandle};
 
 use super::events::{Event, Events, Interest};
 use super::ready::ReadyList;
-use super::source::{Sockets, Source};
+use super::source::{AnySocket, Readiness, Sockets, Source};
 
 fn model(preemptions: usize, f: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
@@ -52,7 +52,8 @@ impl Bench {
         let ready = Arc::<ReadyList>::default();
         let sources = [0, 1].map(|slot| {
             let key = slot as usize;
-            let source = Source::new(SocketId::of_model(slot), key, interest, &ready);
+            let socket = AnySocket::Udp(SocketId::of_model(slot));
+            let source = Source::new(socket, key, interest, &ready);
             ready.push(Arc::clone(&source));
             source
         });
@@ -94,23 +95,25 @@ impl Bench {
         events.iter().copied().collect()
     }
 
-    fn socket(&self, id: SocketId) -> &Mutex<Socket> {
-        let is_first = id == SocketId::of_model(0);
+    fn socket(&self, socket: AnySocket) -> &Mutex<Socket> {
+        let is_first = socket == AnySocket::Udp(SocketId::of_model(0));
         &self.sockets[usize::from(!is_first)]
     }
 }
 
 impl Sockets for Bench {
-    fn readiness(&self, id: SocketId) -> Result<Readiness, NotOpen> {
-        let socket = lock(self.socket(id));
-        let readable = socket.datagrams > 0;
-        let error = false;
-        let open = (!socket.closed).then_some(Readiness { readable, error });
-        open.ok_or(NotOpen)
+    fn readiness(&self, socket: AnySocket) -> Result<Readiness, NotOpen> {
+        let socket = lock(self.socket(socket));
+        let readiness = Readiness {
+            readable: socket.datagrams > 0,
+            writable: true,
+            ..Readiness::default()
+        };
+        (!socket.closed).then_some(readiness).ok_or(NotOpen)
     }
 
-    fn arm(&self, id: SocketId, waker: &Waker) -> Result<(), NotOpen> {
-        let mut socket = lock(self.socket(id));
+    fn arm(&self, socket: AnySocket, _: Interest, waker: &Waker) -> Result<(), NotOpen> {
+        let mut socket = lock(self.socket(socket));
         if socket.closed {
             return Err(NotOpen);
         }
@@ -120,8 +123,8 @@ impl Sockets for Bench {
         Ok(())
     }
 
-    fn forget(&self, id: SocketId, waker: &Waker) {
-        let mut socket = lock(self.socket(id));
+    fn forget(&self, socket: AnySocket, waker: &Waker) {
+        let mut socket = lock(self.socket(socket));
         socket.wakers.retain(|other| !other.will_wake(waker));
     }
 }

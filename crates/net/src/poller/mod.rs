@@ -15,20 +15,19 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use forebay_stack::socket::SocketId;
 use forebay_stack::sysctl::Knob;
 
 pub use self::events::{Event, Events, Interest};
 use self::ready::ReadyList;
+pub(crate) use self::source::AnySocket;
 use self::source::Source;
 use crate::busy;
 use crate::stack::Stack;
-use crate::udp::UdpSocket;
 
-/// Waits for any of many sockets of a [`Stack`] to have something to tell.
+/// Waits for any of many sockets of a [`Stack`], of whichever kind, to have something to tell.
 ///
-/// It costs what is ready, not what is registered, and a datagram that arrives where nobody waits
-/// costs nothing. Any number of threads may use it at a time; each event goes to one of those that
+/// It costs what is ready, not what is registered, and what arrives where nobody waits costs nothing.
+/// Any number of threads may use it at a time; each event goes to one of those that
 /// wait.
 ///
 /// A socket that is closed, with all its clones, is forgotten by itself.
@@ -59,7 +58,22 @@ use crate::udp::UdpSocket;
 pub struct Poller {
     stack: Stack,
     ready: Arc<ReadyList>,
-    sources: Mutex<HashMap<SocketId, Arc<Source>>>,
+    sources: Mutex<HashMap<AnySocket, Arc<Source>>>,
+}
+
+/// What a [`Poller`] can wait for: [`UdpSocket`](crate::UdpSocket),
+/// [`TcpListener`](crate::TcpListener) and [`TcpStream`](crate::TcpStream).
+pub trait Pollable: Registrable {}
+
+impl<T: Registrable> Pollable for T {}
+
+/// The part of [`Pollable`] that is nobody else's.
+pub trait Registrable {
+    /// Whether it is a socket of this stack.
+    fn belongs_to(&self, stack: &Stack) -> bool;
+
+    /// The socket; its clones have the same.
+    fn socket(&self) -> AnySocket;
 }
 
 impl Poller {
@@ -79,18 +93,18 @@ impl Poller {
     ///
     /// [`io::ErrorKind::AlreadyExists`] if the socket, or a clone, is registered;
     /// [`io::ErrorKind::InvalidInput`] if it is another stack's.
-    pub fn add(&self, socket: &UdpSocket, key: usize, interest: Interest) -> io::Result<()> {
+    pub fn add(&self, socket: &impl Pollable, key: usize, interest: Interest) -> io::Result<()> {
         if !socket.belongs_to(&self.stack) {
             let why = "a socket of another stack";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
-        let id = socket.id();
+        let socket = socket.socket();
         let mut sources = self.sources();
-        if sources.contains_key(&id) {
+        if sources.contains_key(&socket) {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
-        let source = Source::new(id, key, interest, &self.ready);
-        sources.insert(id, Arc::clone(&source));
+        let source = Source::new(socket, key, interest, &self.ready);
+        sources.insert(socket, Arc::clone(&source));
         drop(sources);
         // Whoever waits looks at it first, and so sees what came before.
         self.ready.push(source);
@@ -102,8 +116,8 @@ impl Poller {
     /// # Errors
     ///
     /// [`io::ErrorKind::NotFound`] if the socket is not registered.
-    pub fn modify(&self, socket: &UdpSocket, key: usize, interest: Interest) -> io::Result<()> {
-        let source = self.sources().get(&socket.id()).cloned();
+    pub fn modify(&self, socket: &impl Pollable, key: usize, interest: Interest) -> io::Result<()> {
+        let source = self.sources().get(&socket.socket()).cloned();
         let source = source.ok_or(io::ErrorKind::NotFound)?;
         source.set(key, interest);
         self.ready.push(source);
@@ -115,8 +129,8 @@ impl Poller {
     /// # Errors
     ///
     /// [`io::ErrorKind::NotFound`] if the socket is not registered.
-    pub fn delete(&self, socket: &UdpSocket) -> io::Result<()> {
-        let source = self.sources().remove(&socket.id());
+    pub fn delete(&self, socket: &impl Pollable) -> io::Result<()> {
+        let source = self.sources().remove(&socket.socket());
         source
             .ok_or(io::ErrorKind::NotFound)?
             .retire(self.stack.inner());
@@ -154,14 +168,14 @@ impl Poller {
 
     fn forget(&self, gone: &Arc<Source>) {
         // The socket may be registered anew by now.
-        if let Entry::Occupied(entry) = self.sources().entry(gone.id())
+        if let Entry::Occupied(entry) = self.sources().entry(gone.socket())
             && Arc::ptr_eq(entry.get(), gone)
         {
             entry.remove();
         }
     }
 
-    fn sources(&self) -> MutexGuard<'_, HashMap<SocketId, Arc<Source>>> {
+    fn sources(&self) -> MutexGuard<'_, HashMap<AnySocket, Arc<Source>>> {
         self.sources.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -11,7 +11,8 @@ use std::task::{Wake, Waker};
 
 use forebay_stack::Stack;
 use forebay_stack::socket::SocketId;
-use forebay_stack::udp::{NotOpen, Readiness};
+use forebay_stack::tcp::Side;
+use forebay_stack::udp::NotOpen;
 use forebay_sync::loom::atomic::{AtomicBool, Ordering};
 use forebay_sync::loom::{Mutex, MutexGuard, lock};
 
@@ -19,7 +20,7 @@ use super::events::{Event, Interest};
 use super::ready::ReadyList;
 
 pub(super) struct Source {
-    id: SocketId,
+    socket: AnySocket,
     /// It is in the ready list.
     queued: AtomicBool,
     /// Weak, since the list has sources in it, too.
@@ -36,29 +37,80 @@ struct Registration {
     fresh: bool,
 }
 
+/// A socket of any protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum AnySocket {
+    Udp(SocketId),
+    Tcp(SocketId),
+}
+
+/// What a socket has to tell, whoever wants to know it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Readiness {
+    pub(super) readable: bool,
+    pub(super) writable: bool,
+    pub(super) error: bool,
+    pub(super) read_closed: bool,
+    pub(super) closed: bool,
+}
+
 /// Whom a source asks about its socket.
 pub(super) trait Sockets {
     /// What the socket has to tell.
-    fn readiness(&self, id: SocketId) -> Result<Readiness, NotOpen>;
+    fn readiness(&self, socket: AnySocket) -> Result<Readiness, NotOpen>;
 
-    /// Has the waker woken once by what comes from now on.
-    fn arm(&self, id: SocketId, waker: &Waker) -> Result<(), NotOpen>;
+    /// Has the waker woken once by what comes from now on: of what interests, and errors.
+    fn arm(&self, socket: AnySocket, interest: Interest, waker: &Waker) -> Result<(), NotOpen>;
 
     /// Forgets a waker.
-    fn forget(&self, id: SocketId, waker: &Waker);
+    fn forget(&self, socket: AnySocket, waker: &Waker);
 }
 
 impl Sockets for Stack {
-    fn readiness(&self, id: SocketId) -> Result<Readiness, NotOpen> {
-        self.udp_readiness(id)
+    fn readiness(&self, socket: AnySocket) -> Result<Readiness, NotOpen> {
+        Ok(match socket {
+            AnySocket::Udp(id) => {
+                let readiness = self.udp_readiness(id)?;
+                Readiness {
+                    readable: readiness.readable,
+                    writable: true,
+                    error: readiness.error,
+                    ..Readiness::default()
+                }
+            }
+            AnySocket::Tcp(id) => {
+                let readiness = self.tcp_readiness(id)?;
+                Readiness {
+                    readable: readiness.readable,
+                    writable: readiness.writable,
+                    error: readiness.error,
+                    read_closed: readiness.read_closed,
+                    closed: readiness.write_closed,
+                }
+            }
+        })
     }
 
-    fn arm(&self, id: SocketId, waker: &Waker) -> Result<(), NotOpen> {
-        self.udp_arm_waker(id, waker)
+    fn arm(&self, socket: AnySocket, interest: Interest, waker: &Waker) -> Result<(), NotOpen> {
+        match socket {
+            AnySocket::Udp(id) => self.udp_arm_waker(id, waker),
+            AnySocket::Tcp(id) => {
+                if interest.readable {
+                    self.tcp_arm_waker(id, Side::Read, waker)?;
+                }
+                if interest.writable {
+                    self.tcp_arm_waker(id, Side::Write, waker)?;
+                }
+                Ok(())
+            }
+        }
     }
 
-    fn forget(&self, id: SocketId, waker: &Waker) {
-        self.udp_forget_waker(id, waker);
+    fn forget(&self, socket: AnySocket, waker: &Waker) {
+        match socket {
+            AnySocket::Udp(id) => self.udp_forget_waker(id, waker),
+            AnySocket::Tcp(id) => self.tcp_forget_waker(id, waker),
+        }
     }
 }
 
@@ -75,21 +127,21 @@ pub(super) struct Gone;
 
 impl Source {
     pub(super) fn new(
-        id: SocketId,
+        socket: AnySocket,
         key: usize,
         interest: Interest,
         ready: &Arc<ReadyList>,
     ) -> Arc<Self> {
         Arc::new(Self {
-            id,
+            socket,
             queued: AtomicBool::new(false),
             ready: Arc::downgrade(ready),
             registration: Mutex::new(Some(Registration::new(key, interest))),
         })
     }
 
-    pub(super) fn id(&self) -> SocketId {
-        self.id
+    pub(super) fn socket(&self) -> AnySocket {
+        self.socket
     }
 
     pub(super) fn set(&self, key: usize, interest: Interest) {
@@ -102,7 +154,7 @@ impl Source {
     pub(super) fn retire(self: &Arc<Self>, sockets: &impl Sockets) {
         let mut registration = self.registration();
         *registration = None;
-        sockets.forget(self.id, &self.waker());
+        sockets.forget(self.socket, &self.waker());
     }
 
     /// Marks it as in the ready list; whether it was already.
@@ -116,13 +168,14 @@ impl Source {
         self.queued.swap(false, Ordering::AcqRel);
         let mut registration = self.registration();
         let registration = registration.as_mut().ok_or(Gone)?;
-        let edge = registration.interest.edge;
+        let interest = registration.interest;
+        let edge = interest.edge;
         if edge {
-            self.arm(sockets)?;
+            self.arm(sockets, interest)?;
         }
         let mut event = self.look(sockets, registration)?;
         if event.is_none() && !edge {
-            self.arm(sockets)?;
+            self.arm(sockets, interest)?;
             // Something may have come before the waker was there.
             event = self.look(sockets, registration)?;
         }
@@ -143,20 +196,25 @@ impl Source {
             interest,
             fresh,
         } = *registration;
-        let readiness = sockets.readiness(self.id)?;
+        let readiness = sockets.readiness(self.socket)?;
         let event = Event {
             key,
             readable: interest.readable && readiness.readable,
-            writable: interest.writable,
+            writable: interest.writable && readiness.writable,
             error: readiness.error,
+            read_closed: interest.readable && readiness.read_closed,
+            closed: readiness.closed,
         };
-        let writable_counts = event.writable && (fresh || !interest.edge);
-        let is_news = event.readable || event.error || writable_counts;
+        // Where it comes and goes, who wakes us edge-triggered may do so for it.
+        let comes_and_goes = matches!(self.socket, AnySocket::Tcp(_));
+        let writable_counts = event.writable && (fresh || !interest.edge || comes_and_goes);
+        let is_news =
+            event.readable || event.error || event.read_closed || event.closed || writable_counts;
         Ok(is_news.then_some(event))
     }
 
-    fn arm(self: &Arc<Self>, sockets: &impl Sockets) -> Result<(), Gone> {
-        sockets.arm(self.id, &self.waker())?;
+    fn arm(self: &Arc<Self>, sockets: &impl Sockets, interest: Interest) -> Result<(), Gone> {
+        sockets.arm(self.socket, interest, &self.waker())?;
         Ok(())
     }
 
@@ -196,6 +254,6 @@ impl From<NotOpen> for Gone {
 
 impl fmt::Debug for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Source").field(&self.id).finish()
+        f.debug_tuple("Source").field(&self.socket).finish()
     }
 }

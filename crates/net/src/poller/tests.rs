@@ -5,6 +5,7 @@ use std::thread::{self, ScopedJoinHandle};
 use forebay_stack::udp::MtuDiscover;
 
 use super::*;
+use crate::UdpSocket;
 
 const BOTH: [&str; 2] = ["127.0.0.1:7", "[::1]:7"];
 const READ: Interest = Interest::READABLE;
@@ -101,7 +102,7 @@ fn take(stack: &Stack, poller: &Poller, socket: &UdpSocket, step: Step, place: &
             key: 9,
             readable,
             writable,
-            error: false,
+            ..Event::default()
         });
         assert_eq!(told, Vec::from_iter(expected), "{place}");
     };
@@ -137,6 +138,7 @@ fn errors_are_told_unasked() {
                 readable: interest.readable,
                 writable: interest.writable,
                 error: true,
+                ..Event::default()
             };
             assert_eq!(events(&poller), [expected]);
             let told = socket.recv(&mut [0; 8]).unwrap_err();
@@ -164,10 +166,8 @@ fn a_report_counts_until_it_is_read() {
         let refused = socket.send_to(&[0; 1_500], addr).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::InvalidInput, "{refused}");
         let expected = Event {
-            key: 0,
-            readable: false,
-            writable: false,
             error: true,
+            ..Event::default()
         };
         assert_eq!(events(&poller), [expected]);
         assert_eq!(events(&poller), [expected]);
@@ -215,7 +215,7 @@ fn nothing_is_left_behind() {
             let (stack, socket) = bound(BOTH[0]);
             let poller = Poller::new(&stack);
             let source_of = |poller: &Poller| {
-                let source = poller.sources().get(&socket.id()).map(Arc::downgrade);
+                let source = poller.sources().get(&socket.socket()).map(Arc::downgrade);
                 source.expect("registered")
             };
             poller.add(&socket, 0, interest).expect("new");
@@ -401,7 +401,7 @@ fn pollers_come_and_go_under_traffic() {
             assert_eq!(poller.wait(&mut events, timeout).expect("never fails"), 1);
             assert!(events.iter().all(|event| event.key == round));
             while socket.recv(&mut [0; 8]).is_ok() {}
-            let source = Arc::downgrade(&poller.sources()[&socket.id()]);
+            let source = Arc::downgrade(&poller.sources()[&socket.socket()]);
             drop(poller);
             // Only a wake-up that is under way may still have it.
             let began = Instant::now();

@@ -9,6 +9,7 @@ use forebay_stack::udp::Received;
 
 use super::UdpSocket;
 use crate::error;
+use crate::poller::{AnySocket, Registrable};
 use crate::stack::Stack;
 
 /// These never block, whatever [`set_nonblocking`](UdpSocket::set_nonblocking) says. Where nothing is
@@ -105,10 +106,6 @@ impl UdpSocket {
         readable.map_err(error::not_open)
     }
 
-    pub(crate) fn belongs_to(&self, stack: &Stack) -> bool {
-        Arc::ptr_eq(&self.shared.stack.shared, &stack.shared)
-    }
-
     fn poll_for<T>(
         &self,
         cx: &mut Context<'_>,
@@ -123,5 +120,15 @@ impl UdpSocket {
             Ok(()) => Poll::Pending,
             Err(error) => Poll::Ready(Err(error)),
         }
+    }
+}
+
+impl Registrable for UdpSocket {
+    fn belongs_to(&self, stack: &Stack) -> bool {
+        Arc::ptr_eq(&self.shared.stack.shared, &stack.shared)
+    }
+
+    fn socket(&self) -> AnySocket {
+        AnySocket::Udp(self.id())
     }
 }

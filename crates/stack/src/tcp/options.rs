@@ -76,7 +76,8 @@ pub struct TcpOptionValues {
     /// As doubled.
     pub send_buffer: u32,
     pub congestion: Algorithm,
-    pub ttl: Option<u8>,
+    /// What holds, whether set or the knob's.
+    pub ttl: u8,
     pub tos: u8,
     pub device: Option<u32>,
     pub v6only: bool,

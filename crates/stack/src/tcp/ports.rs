@@ -267,6 +267,15 @@ fn search((first, last): (u16, u16), start: u32, parity: u32) -> impl Iterator<I
 }
 
 impl PortClaim {
+    /// The same at one address.
+    pub(super) fn at(&self, addr: IpAddr) -> Self {
+        Self {
+            addr,
+            dual_stack: false,
+            ..*self
+        }
+    }
+
     /// Where it stands.
     pub(super) fn places(&self) -> impl Iterator<Item = Place> + use<> {
         let own = Place {

@@ -110,7 +110,7 @@ impl Stack {
 }
 
 /// An address as the socket's family writes it: on an IPv6 socket, IPv4 is mapped.
-pub(super) fn present(addr: IpAddr, port: u16, inet6: bool, ifindex: u32) -> SocketAddr {
+pub(crate) fn present(addr: IpAddr, port: u16, inet6: bool, ifindex: u32) -> SocketAddr {
     match addr {
         IpAddr::V4(addr) if inet6 => present_v6(addr.to_ipv6_mapped(), port, ifindex),
         IpAddr::V4(_) => SocketAddr::new(addr, port),

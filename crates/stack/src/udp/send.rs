@@ -233,7 +233,7 @@ pub(super) fn check_family(slot: &Slot, to: IpAddr) -> Result<(), UdpSendError> 
 }
 
 /// The interface that an address of local scope names.
-pub(super) fn scope_id(addr: &SocketAddr) -> Option<u32> {
+pub(crate) fn scope_id(addr: &SocketAddr) -> Option<u32> {
     match addr {
         SocketAddr::V6(addr) => Some(addr.scope_id()).filter(|scope| *scope != 0),
         SocketAddr::V4(_) => None,
@@ -241,7 +241,7 @@ pub(super) fn scope_id(addr: &SocketAddr) -> Option<u32> {
 }
 
 /// Where packets to an address go: those to nobody in particular come back, as Linux does it.
-pub(super) fn or_loopback(addr: IpAddr) -> IpAddr {
+pub(crate) fn or_loopback(addr: IpAddr) -> IpAddr {
     match addr {
         IpAddr::V4(addr) if addr.is_unspecified() => core::net::Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(addr) if addr.is_unspecified() => core::net::Ipv6Addr::LOCALHOST.into(),

@@ -328,7 +328,7 @@ fn local_towards<F: Family>(
 }
 
 /// The way to a peer of the family from an address of ours, or from the one that routing chooses.
-pub(super) fn local_route<'g, F: Family>(
+pub(crate) fn local_route<'g, F: Family>(
     cx: &Context<'g>,
     peer: IpAddr,
     own: IpAddr,

@@ -10,6 +10,7 @@ pub mod ipv4;
 pub mod ipv6;
 pub mod seq;
 pub mod tcp;
+pub(crate) mod tcp_options;
 pub mod udp;
 
 pub use checksum::Checksum;

@@ -341,7 +341,10 @@ fn of_two_that_want_one_place_one_gets_it() {
         });
         let (mine, rivals) = (insert(&table, 2), rival.join().unwrap());
         splitter.join().unwrap();
-        assert!(matches!((mine, rivals), (None, Some(2)) | (Some(0x1002), None)));
+        assert!(matches!(
+            (mine, rivals),
+            (None, Some(2)) | (Some(0x1002), None)
+        ));
         assert_eq!(find(&table, 2), mine.is_none());
         assert_eq!(find(&table, 0x1002), rivals.is_none());
     });

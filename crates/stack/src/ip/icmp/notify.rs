@@ -6,6 +6,7 @@ use crate::drop::DropReason;
 use crate::family::Family;
 use crate::packet::{IpVersion, Packet};
 use crate::socket::SocketError;
+use crate::tcp;
 use crate::udp::{self, IcmpReport};
 use crate::wire::icmp::{v4, v6};
 use crate::wire::{IcmpHeader, protocol};
@@ -58,6 +59,7 @@ pub(super) fn notify<F: Family>(cx: &mut Context<'_>, mut packet: Packet, header
     };
     match protocol {
         protocol::UDP if udp::receive_error::<F>(cx, &report) => cx.core.consume(packet),
+        protocol::TCP if tcp::receive_error::<F>(cx, &report) => cx.core.consume(packet),
         protocol::UDP | protocol::TCP => cx.drop(packet, DropReason::IcmpNoSocket),
         _ => cx.drop(packet, DropReason::IcmpIgnored),
     }

@@ -46,18 +46,18 @@ impl ByteQueue {
         self.head %= CHUNK;
     }
 
-    /// Shows `len` bytes from the one at `offset` on, chunk by chunk, as far as they are there.
+    /// `len` bytes from the one at `offset` on, chunk by chunk, as far as they are there.
     #[inline]
-    pub(crate) fn for_each(&self, offset: usize, len: usize, mut f: impl FnMut(&[u8])) {
+    pub(crate) fn slices(&self, offset: usize, len: usize) -> impl Iterator<Item = &[u8]> + Clone {
         let offset = offset.min(self.len);
         let mut at = self.head + offset;
         let end = at + len.min(self.len - offset);
-        while at < end {
+        core::iter::from_fn(move || {
             let bytes = self.row.bytes_at(at);
             let bytes = &bytes[..bytes.len().min(end - at)];
-            f(bytes);
             at += bytes.len();
-        }
+            (!bytes.is_empty()).then_some(bytes)
+        })
     }
 
     /// Drops all bytes.

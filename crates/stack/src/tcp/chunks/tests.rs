@@ -147,7 +147,7 @@ proptest! {
                 }
                 Step::Read(at, len) => {
                     let mut read = Vec::new();
-                    queue.for_each(at, len, |bytes| read.extend_from_slice(bytes));
+                    queue.slices(at, len).for_each(|bytes| read.extend_from_slice(bytes));
                     let at = at.min(model.len());
                     prop_assert_eq!(&read[..], &model[at..model.len().min(at + len)]);
                 }

@@ -71,6 +71,16 @@ pub(crate) struct Judged {
     pub(crate) entry: TimeWait,
 }
 
+impl Judged {
+    /// Whether it has left the table.
+    pub(crate) fn is_gone(&self) -> bool {
+        match self.outcome.verdict {
+            Verdict::Drop(_) | Verdict::Ack => false,
+            Verdict::Reset | Verdict::End | Verdict::NewConnection { .. } => true,
+        }
+    }
+}
+
 impl Connections {
     pub(crate) fn new(key: Key) -> Self {
         Self {
@@ -202,7 +212,8 @@ impl Connections {
     }
 
     /// The same for a socket that connects. A flow in time-wait may be used again if `may_reuse`
-    /// allows it (`tcp_tw_reuse`); what the new connection has to heed is returned.
+    /// allows it (`tcp_tw_reuse`): then what the new connection has to heed is returned, and what was
+    /// left of the old one, which is no more.
     ///
     /// # Errors
     ///
@@ -214,7 +225,7 @@ impl Connections {
         id: SocketId,
         now: Instant,
         may_reuse: bool,
-    ) -> Result<Option<Inheritance>, InUse> {
+    ) -> Result<Option<(Inheritance, TimeWait)>, InUse> {
         self.enter(flow, device, id, |entry| {
             may_reuse.then(|| entry.inherit(now)).flatten()
         })
@@ -226,7 +237,7 @@ impl Connections {
         device: u32,
         id: SocketId,
         inherit: impl Fn(&TimeWait) -> Option<Inheritance>,
-    ) -> Result<Option<Inheritance>, InUse> {
+    ) -> Result<Option<(Inheritance, TimeWait)>, InUse> {
         self.keys.grow_to(id.slot + 1, KeySet::default);
         let keys = self.keys.get(id.slot).ok_or(InUse)?;
         keys.write(flow, device);
@@ -246,11 +257,10 @@ impl Connections {
                     if is_apart {
                         return None;
                     }
-                    let inheritance = inherit(&entry);
-                    if inheritance.is_some() && inherited.is_none() {
+                    if let Some(inheritance) = inherit(&entry).filter(|_| inherited.is_none()) {
                         // It has ended in this moment, while nobody else can enter under the flow.
                         found.end();
-                        inherited = Some((number, inheritance));
+                        inherited = Some((number, (inheritance, entry)));
                         return None;
                     }
                     Some(())
@@ -260,7 +270,7 @@ impl Connections {
         let mut inheritance = None;
         if let Some((number, heeds)) = inherited {
             self.forget(hash, number);
-            inheritance = heeds;
+            inheritance = Some(heeds);
         }
         if taken.is_some() {
             keys.set_connected(0);

@@ -188,7 +188,7 @@ fn connect_may_use_what_is_in_time_wait() {
         min_iss: Seq(65_536),
         recent: Some((7, 100)),
     };
-    assert_eq!(reuse(101, true), Ok(Some(inherited)));
+    assert_eq!(reuse(101, true), Ok(Some((inherited, ended()))));
     assert_eq!(connections.time_waits(), 0);
     assert_eq!(connections.lookup(&flow, 1), Some(Found::Socket(id(4))));
 }

@@ -1,7 +1,8 @@
 use std::cell::Cell;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Wake, Waker};
+use std::task::Wake;
 use std::thread;
 use std::time::Duration;
 

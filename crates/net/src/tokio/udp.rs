@@ -1,7 +1,4 @@
-//! Sockets for programs on [`tokio`].
-//!
-//! Needs the feature `tokio`. They work on any runtime of it, with or without its I/O driver: what
-//! wakes a task is the stack, when a worker or a thread drives it.
+//! UDP sockets for programs on tokio.
 
 #[cfg(test)]
 mod tests;
@@ -9,16 +6,15 @@ mod tests;
 use std::future::poll_fn;
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use ::tokio::io::{Interest, ReadBuf, Ready};
 use ::tokio::net::{ToSocketAddrs, lookup_host};
 use ::tokio::task::coop;
 
+use super::waiting::{Waitable, wait_until};
 use crate::stack::Stack;
 use crate::udp;
-use crate::waiter::Waiter;
 
 /// A UDP socket of a [`Stack`] in the manner of [`tokio::net::UdpSocket`].
 ///
@@ -222,23 +218,8 @@ impl UdpSocket {
     /// # })?;
     /// # Ok::<(), std::io::Error>(())
     /// ```
-    pub async fn receive<T>(&self, mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-        let mut waiting = Waiting {
-            socket: &self.inner,
-            waiter: None,
-        };
-        poll_fn(|cx| {
-            let progress = ready!(coop::poll_proceed(cx));
-            let done = match attempt() {
-                Err(none) if none.kind() == io::ErrorKind::WouldBlock => {
-                    ready!(waiting.poll_again(cx, &mut attempt))
-                }
-                done => done,
-            };
-            progress.made_progress();
-            Poll::Ready(done)
-        })
-        .await
+    pub async fn receive<T>(&self, attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+        wait_until(&self.inner, Interest::READABLE, attempt).await
     }
 }
 
@@ -311,34 +292,12 @@ impl UdpSocket {
     }
 }
 
-/// A future's wait, which ends with it.
-struct Waiting<'a> {
-    socket: &'a udp::UdpSocket,
-    waiter: Option<Arc<Waiter>>,
-}
-
-impl Waiting<'_> {
-    /// Sees to it that the task is woken, and then tries again, since something may have come before.
-    fn poll_again<T>(
-        &mut self,
-        cx: &Context<'_>,
-        attempt: &mut impl FnMut() -> io::Result<T>,
-    ) -> Poll<io::Result<T>> {
-        let waiter = self.waiter.get_or_insert_default();
-        if let Err(error) = self.socket.arm_waker(&waiter.waker_for(cx.waker())) {
-            return Poll::Ready(Err(error));
-        }
-        match attempt() {
-            Err(none) if none.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
-            done => Poll::Ready(done),
-        }
+impl Waitable for udp::UdpSocket {
+    fn arm(&self, _: Interest, waker: &Waker) -> io::Result<()> {
+        self.arm_waker(waker)
     }
-}
 
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        if let Some(waiter) = &self.waiter {
-            self.socket.forget_waker(&waiter.waker());
-        }
+    fn forget(&self, waker: &Waker) {
+        self.forget_waker(waker);
     }
 }

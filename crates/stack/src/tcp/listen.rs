@@ -1,0 +1,372 @@
+//! A segment that belongs to no connection: it may begin one, or complete a half-open one.
+
+use core::net::IpAddr;
+use core::time::Duration;
+
+use super::connection::Wake;
+use super::connection::clock::TimestampClock;
+use super::connection::handshake::{Agreed, DEFAULT_MSS};
+use super::connection::segment::Outgoing;
+use super::listeners::Pick;
+use super::output::Path;
+use super::ports::PortUse;
+use super::receive::{Arrived, Fate, to_socket};
+use super::request::{Expired, Request};
+use super::socket::settings::Settings;
+use super::socket::{Held, Role, Socket, with_socket};
+use super::terms::{self, Terms};
+use super::{Accepted, aftermath};
+use crate::core::Context;
+use crate::counters::Counter;
+use crate::demux::flow::Flow;
+use crate::drop::DropReason;
+use crate::family::{Family, V4, V6};
+use crate::packet::{IpVersion, Packet};
+use crate::socket::SocketId;
+use crate::sysctl::Knob;
+use crate::transmit;
+use crate::wire::seq::Seq;
+use crate::wire::tcp::{FLAG_ACK, FLAG_CWR, FLAG_ECE, FLAG_FIN, FLAG_RST, FLAG_SYN};
+use crate::wire::tcp_options::{TcpOptions, Timestamps};
+
+/// Until a SYN-ACK is sent again the first time (RFC 6298 section 2.1).
+const INITIAL_RTO: Duration = Duration::from_secs(1);
+
+/// Takes the segment to a half-open connection or a listener. `None` if there is none, and the
+/// sender is to be told so.
+pub(super) fn receive<F: Family>(
+    cx: &mut Context<'_>,
+    packet: &Packet,
+    arrived: &Arrived<F>,
+    min_iss: Option<Seq>,
+) -> Option<Fate> {
+    if let Some(request) = cx.stack.tcp.requests.get(&arrived.flow) {
+        return half_open(cx, packet, arrived, &request);
+    }
+    let local = (arrived.local.0.into(), arrived.local.1);
+    let pick = Pick::Hash(cx.stack.tcp.connections.hash(&arrived.flow));
+    let listeners = &cx.stack.tcp.listeners;
+    let listener = listeners.lookup(local, arrived.iif, pick)?.id;
+    let segment = &arrived.segment;
+    if segment.has(FLAG_RST) {
+        return Some(Fate::Dropped(DropReason::TcpListenFlags));
+    }
+    if segment.has(FLAG_ACK) {
+        return None;
+    }
+    if !segment.has(FLAG_SYN) || segment.has(FLAG_FIN) || !F::is_unicast(arrived.peer.0) {
+        return Some(Fate::Dropped(DropReason::TcpListenFlags));
+    }
+    Some(on_syn(cx, listener, arrived, min_iss))
+}
+
+/// A listener as a SYN meets it.
+struct Host {
+    version: IpVersion,
+    settings: Settings,
+    is_full: bool,
+    /// Connections that may be half open.
+    max_half_open: u32,
+}
+
+fn host(cx: &mut Context<'_>, listener: SocketId) -> Option<Host> {
+    let socket = cx.stack.tcp.slots.lock(listener)?;
+    let Role::Listener(backlog) = &socket.role else {
+        return None;
+    };
+    Some(Host {
+        version: socket.version,
+        settings: socket.settings.clone(),
+        is_full: backlog.is_full(),
+        max_half_open: backlog.limit.max(1),
+    })
+}
+
+fn overflow(cx: &Context<'_>) -> Fate {
+    cx.core.count(Counter::TcpExtListenOverflows);
+    cx.core.count(Counter::TcpExtListenDrops);
+    Fate::Dropped(DropReason::TcpListenOverflow)
+}
+
+/// Somebody wants a connection: it is half open, and the answer leaves.
+fn on_syn<F: Family>(
+    cx: &mut Context<'_>,
+    listener: SocketId,
+    arrived: &Arrived<F>,
+    min_iss: Option<Seq>,
+) -> Fate {
+    let Some(host) = host(cx, listener) else {
+        return Fate::Dropped(DropReason::TcpNoSocket);
+    };
+    if host.is_full {
+        return overflow(cx);
+    }
+    let Some(path) = Path::back(cx, arrived) else {
+        return Fate::Dropped(DropReason::TcpNoSocket);
+    };
+    let segment = &arrived.segment;
+    let options = &segment.options;
+    let terms = Terms::new(
+        cx.view.sysctls,
+        &host.settings,
+        path.route.mtu,
+        F::HEADER_LEN,
+    );
+    let first_numbers = &cx.stack.tcp.first_numbers;
+    let iss = match min_iss {
+        Some(min_iss) => min_iss,
+        None => first_numbers.iss(&arrived.flow, cx.now),
+    };
+    let request = Request {
+        listener,
+        irs: segment.seq,
+        iss,
+        mss: options.mss.unwrap_or(DEFAULT_MSS),
+        window_scale: options.window_scale,
+        sack: options.sack_permitted && terms.sack,
+        timestamps: options
+            .timestamps
+            .filter(|_| terms.timestamps)
+            .map(|it| it.value),
+        offset: first_numbers.timestamp_offset(&arrived.flow),
+        window: segment.window,
+        ecn: terms.takes_ecn && segment.has(FLAG_ECE) && segment.has(FLAG_CWR),
+        retransmits: 0,
+        sent_at: cx.now,
+        deadline: cx.now + INITIAL_RTO,
+    };
+    let requests = &cx.stack.tcp.requests;
+    if !requests.insert(&arrived.flow, &request, host.max_half_open) {
+        cx.core.count(Counter::TcpExtTCPReqQFullDrop);
+        cx.core.count(Counter::TcpExtListenDrops);
+        return Fate::Dropped(DropReason::TcpListenOverflow);
+    }
+    let _ = path.send(cx, &request.answer(&terms, cx.now), []);
+    Fate::Taken
+}
+
+/// A half-open connection gets a segment (RFC 9293 section 3.10.7.4, SYN-RECEIVED).
+fn half_open<F: Family>(
+    cx: &mut Context<'_>,
+    packet: &Packet,
+    arrived: &Arrived<F>,
+    request: &Request,
+) -> Option<Fate> {
+    let segment = &arrived.segment;
+    let next = request.irs + 1;
+    if segment.has(FLAG_SYN) && !segment.has(FLAG_ACK) && segment.seq == request.irs {
+        // Our answer was lost, or is slow.
+        send_answer(cx, arrived, request);
+        return Some(Fate::Taken);
+    }
+    let Some(host) = host(cx, request.listener) else {
+        // Nobody listens any more.
+        cx.stack.tcp.requests.remove(&arrived.flow);
+        return None;
+    };
+    let terms = Terms::new(cx.view.sysctls, &host.settings, 1_500, F::HEADER_LEN);
+    let range = segment.range();
+    let is_in_window =
+        !range.end.is_before(next) && !segment.seq.is_after(next + u32::from(terms.window));
+    if !is_in_window {
+        if !segment.has(FLAG_RST) {
+            let mut ack = Outgoing::bare(request.iss + 1, next, FLAG_ACK);
+            ack.window = terms.window;
+            arrived.reply(cx, &ack);
+        }
+        return Some(Fate::Taken);
+    }
+    if segment.has(FLAG_RST) || segment.has(FLAG_SYN) {
+        cx.stack.tcp.requests.remove(&arrived.flow);
+        cx.core.count(Counter::TcpExtEmbryonicRsts);
+        cx.core.count(Counter::TcpAttemptFails);
+        // A SYN within the window is answered by a reset.
+        return segment.has(FLAG_RST).then_some(Fate::Taken);
+    }
+    if !segment.has(FLAG_ACK) {
+        return Some(Fate::Taken);
+    }
+    if segment.ack != request.iss + 1 {
+        return None;
+    }
+    if host.is_full {
+        if cx.view.sysctls.is_on(Knob::TcpAbortOnOverflow) {
+            cx.stack.tcp.requests.remove(&arrived.flow);
+            overflow(cx);
+            return None;
+        }
+        return Some(overflow(cx));
+    }
+    cx.stack.tcp.requests.remove(&arrived.flow)?;
+    complete(cx, packet, arrived, request, host)
+}
+
+/// The handshake is done: a connection, to be accepted.
+fn complete<F: Family>(
+    cx: &mut Context<'_>,
+    packet: &Packet,
+    arrived: &Arrived<F>,
+    request: &Request,
+    host: Host,
+) -> Option<Fate> {
+    let path = Path::back(cx, arrived)?;
+    let terms = Terms::new(
+        cx.view.sysctls,
+        &host.settings,
+        path.route.mtu,
+        F::HEADER_LEN,
+    );
+    let agreed = request.agreed(&terms, arrived, cx);
+    let mtu = path.route.mtu;
+    let connection = terms::connection(cx, &host.settings, &agreed, mtu, F::HEADER_LEN);
+    let local = (IpAddr::from(arrived.local.0.into()), arrived.local.1);
+    let peer = (IpAddr::from(arrived.peer.0.into()), arrived.peer.1);
+    let device = host.settings.device;
+    let mut socket = Socket::connected(host.version, host.settings, (local, peer), connection);
+    socket.is_in_table = true;
+    socket.path_mtu = mtu;
+    let claim = socket.claim(local.0, local.1);
+    cx.stack.tcp.ports.inherit(&claim);
+    socket.held = Some(Held {
+        claim,
+        is: PortUse::Bound,
+    });
+    let (shown_local, shown_peer) = (socket.shown(local), socket.shown(peer));
+    let id = cx.stack.tcp.slots.open(Box::new(socket))?;
+    if cx
+        .stack
+        .tcp
+        .connections
+        .insert(&arrived.flow, device, id)
+        .is_err()
+    {
+        super::shared::free(cx, id);
+        return None;
+    }
+    cx.core.count(Counter::TcpPassiveOpens);
+    to_socket(cx, id, packet, arrived);
+    let accepted = Accepted {
+        id,
+        peer: shown_peer,
+        local: shown_local,
+    };
+    let is_waiting = with_socket(cx, request.listener, |_, socket| match &mut socket.role {
+        Role::Listener(backlog) => {
+            backlog.ready.push_back(accepted);
+            let wake = Wake {
+                read: true,
+                write: false,
+            };
+            (true, wake)
+        }
+        _ => (false, Wake::default()),
+    });
+    if is_waiting != Some(true) {
+        // Nobody will accept it.
+        super::shared::abandon(cx, id);
+    }
+    Some(Fate::Taken)
+}
+
+fn send_answer<F: Family>(cx: &mut Context<'_>, arrived: &Arrived<F>, request: &Request) {
+    let Some(host) = host(cx, request.listener) else {
+        return;
+    };
+    let Some(path) = Path::back(cx, arrived) else {
+        return;
+    };
+    let terms = Terms::new(
+        cx.view.sysctls,
+        &host.settings,
+        path.route.mtu,
+        F::HEADER_LEN,
+    );
+    let _ = path.send(cx, &request.answer(&terms, cx.now), []);
+}
+
+impl Request {
+    /// The SYN-ACK.
+    fn answer(&self, terms: &Terms, now: crate::time::Instant) -> Outgoing {
+        let ecn = if self.ecn { FLAG_ECE } else { 0 };
+        Outgoing {
+            window: terms.window,
+            options: TcpOptions {
+                mss: Some(terms.mss),
+                window_scale: terms.window_scale.filter(|_| self.window_scale.is_some()),
+                sack_permitted: self.sack,
+                timestamps: self.timestamps.map(|echo| Timestamps {
+                    value: TimestampClock::value(self.offset, now),
+                    echo,
+                }),
+                ..TcpOptions::default()
+            },
+            ..Outgoing::bare(self.iss, self.irs + 1, FLAG_SYN | FLAG_ACK | ecn)
+        }
+    }
+
+    fn agreed<F: Family>(&self, terms: &Terms, arrived: &Arrived<F>, cx: &Context<'_>) -> Agreed {
+        let segment = &arrived.segment;
+        let scales = self.window_scale.zip(terms.window_scale);
+        let shift = scales.map_or(0, |(theirs, _)| theirs);
+        let clock = self
+            .timestamps
+            .map(|recent| TimestampClock::new(self.offset, recent, cx.now));
+        let was_retransmitted = self.retransmits > 0;
+        let echoed = clock
+            .zip(segment.options.timestamps)
+            .and_then(|(clock, theirs)| clock.round_trip(theirs, cx.now));
+        let measured = (!was_retransmitted).then(|| cx.now - self.sent_at);
+        Agreed {
+            iss: self.iss,
+            irs: self.irs,
+            mss: self.mss,
+            window: u32::from(segment.window) << shift,
+            scales,
+            sack: self.sack,
+            clock,
+            ecn: self.ecn,
+            round_trip: measured.or(echoed),
+            was_retransmitted,
+        }
+    }
+}
+
+/// Answers that nobody has acknowledged are sent again, and given up.
+pub(super) fn expire(cx: &mut Context<'_>) {
+    let retries = cx.view.sysctls.get(Knob::TcpSynackRetries);
+    let retries = u8::try_from(retries).unwrap_or(u8::MAX);
+    let mut again = Vec::new();
+    let requests = &cx.stack.tcp.requests;
+    requests.expire(cx.now, retries, |flow, request, expired| match expired {
+        Expired::Resend => again.push((*flow, *request)),
+        Expired::GiveUp => cx.core.count(Counter::TcpAttemptFails),
+    });
+    for (flow, request) in again {
+        match flow.is_ipv4() {
+            true => resend::<V4>(cx, &flow, &request),
+            false => resend::<V6>(cx, &flow, &request),
+        };
+    }
+}
+
+/// Sends an answer again that was not acknowledged.
+fn resend<F: Family>(cx: &mut Context<'_>, flow: &Flow, request: &Request) -> Option<()> {
+    let host = host(cx, request.listener)?;
+    let ((local, src_port), (peer, dst_port)) = (flow.local(), flow.remote());
+    let (src, dst) = (F::from_ip(local)?, F::from_ip(peer)?);
+    let device = (host.settings.device != 0).then_some(host.settings.device);
+    let route = transmit::route_output::<F>(cx, dst, Some(src), device).ok()?;
+    let mtu = route.mtu;
+    let path = Path {
+        route,
+        src_port,
+        dst_port,
+        ttl: host.settings.ttl,
+        tos: host.settings.tos,
+    };
+    let terms = Terms::new(cx.view.sysctls, &host.settings, mtu, F::HEADER_LEN);
+    path.send(cx, &request.answer(&terms, cx.now), []).ok()?;
+    cx.core.count(Counter::TcpRetransSegs);
+    cx.core.count(Counter::TcpExtTCPSynRetrans);
+    Some(())
+}

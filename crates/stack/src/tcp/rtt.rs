@@ -1,0 +1,159 @@
+//! How long a round trip takes, and how long to wait for an acknowledgement (RFC 6298).
+//!
+//! As on Linux, the timeout is the smoothed round trip plus a variance that never counts for less
+//! than `rto_min`, 200 ms; so a steady path of 100 ms has a timeout of 300 ms, not of 200. The
+//! variance is the largest of the round trips of one window, and forgets a quarter of what was
+//! larger before in each: a path that becomes steady gets a shorter timeout in a few windows, not
+//! within one that has hundreds of samples.
+
+use core::time::Duration;
+
+use crate::time::Instant;
+use crate::wire::seq::Seq;
+
+/// The timeout while there is no sample (RFC 6298 section 2.1).
+pub(crate) const RTO_INITIAL: Duration = Duration::from_secs(1);
+/// The timeout if the handshake was retransmitted and gave no sample (RFC 6298 section 5.7).
+pub(crate) const RTO_FALLBACK: Duration = Duration::from_secs(3);
+
+/// Smoothed round trip and its variance; in microseconds, scaled as RFC 6298 appendix A of its
+/// forerunner suggests, so that nothing is lost to rounding.
+#[derive(Debug, Clone)]
+pub(crate) struct RttEstimator {
+    /// Eight times the smoothed round trip; 0 until there is a sample.
+    srtt8: u32,
+    /// Four times the mean deviation.
+    mdev4: u32,
+    /// The largest `mdev4` of the window under way, at least `rto_min`.
+    mdev4_max: u32,
+    /// The variance of which the timeout is made.
+    variance: u32,
+    /// The window under way ends when this is acknowledged.
+    window_end: Seq,
+    rto_min: u32,
+    rto_max: u32,
+}
+
+impl RttEstimator {
+    /// No sample yet; a timeout lies between `rto_min` and `rto_max`.
+    pub(crate) fn new(rto_min: Duration, rto_max: Duration) -> Self {
+        Self {
+            srtt8: 0,
+            mdev4: 0,
+            mdev4_max: 0,
+            variance: micros(RTO_INITIAL),
+            window_end: Seq(0),
+            rto_min: micros(rto_min),
+            rto_max: micros(rto_max),
+        }
+    }
+
+    /// The handshake gave no sample and was retransmitted: waits longer until there is one.
+    pub(crate) fn fall_back(&mut self) {
+        if self.srtt8 == 0 {
+            self.variance = micros(RTO_FALLBACK);
+        }
+    }
+
+    /// Takes a sample. `una` and `next` are the connection's, to tell windows apart.
+    pub(crate) fn sample(&mut self, rtt: Duration, una: Seq, next: Seq) {
+        let rtt = micros(rtt).clamp(1, u32::MAX / 16);
+        if self.srtt8 == 0 {
+            self.srtt8 = 8 * rtt;
+            self.mdev4 = 2 * rtt;
+            self.variance = self.mdev4.max(self.rto_min);
+            self.mdev4_max = self.variance;
+            self.window_end = next;
+            return;
+        }
+        let srtt = self.srtt8 / 8;
+        let error = rtt.abs_diff(srtt);
+        let mdev = self.mdev4 / 4;
+        if rtt < srtt && error > mdev {
+            // A round trip that got much shorter is no reason to wait longer (RFC 6298 would); so
+            // it counts for little.
+            self.mdev4 += (error - mdev) / 8;
+        } else {
+            self.mdev4 = self.mdev4 - mdev + error;
+        }
+        self.srtt8 = self.srtt8 - srtt + rtt;
+        self.mdev4_max = self.mdev4_max.max(self.mdev4);
+        self.variance = self.variance.max(self.mdev4_max);
+        if una.is_after(self.window_end) {
+            self.variance -= (self.variance - self.mdev4_max) / 4;
+            self.window_end = next;
+            self.mdev4_max = self.rto_min;
+        }
+    }
+
+    /// The smoothed round trip, once there was a sample.
+    pub(crate) fn srtt(&self) -> Option<Duration> {
+        (self.srtt8 > 0).then(|| Duration::from_micros(u64::from(self.srtt8) / 8))
+    }
+
+    /// The mean deviation, as `ss` shows it behind the round trip.
+    pub(crate) fn rttvar(&self) -> Duration {
+        Duration::from_micros(u64::from(self.mdev4) / 4)
+    }
+
+    /// How long to wait for an acknowledgement, after `backoff` timeouts in a row (RFC 6298
+    /// section 5.5).
+    pub(crate) fn rto(&self, backoff: u8) -> Duration {
+        let base = u64::from(
+            (self.srtt8 / 8)
+                .saturating_add(self.variance)
+                .min(self.rto_max),
+        );
+        let backed_off = base << u32::from(backoff.min(32));
+        Duration::from_micros(backed_off.min(u64::from(self.rto_max)))
+    }
+
+    /// The shortest and the longest timeout.
+    pub(crate) fn rto_bounds(&self) -> (Duration, Duration) {
+        let duration = |us| Duration::from_micros(u64::from(us));
+        (duration(self.rto_min), duration(self.rto_max))
+    }
+}
+
+/// The shortest round trip of the last while.
+///
+/// Two windows of which each begins where the one before ends: what it says is at least one
+/// window old and less than two.
+#[derive(Debug, Clone)]
+pub(crate) struct MinRtt {
+    /// The least of the window before, and of the one under way.
+    least: [Duration; 2],
+    /// When the window under way began.
+    since: Instant,
+    window: Duration,
+}
+
+impl MinRtt {
+    /// No sample yet; forgets after `window` (`tcp_min_rtt_wlen`).
+    pub(crate) fn new(window: Duration) -> Self {
+        Self {
+            least: [Duration::MAX; 2],
+            since: Instant::ZERO,
+            window,
+        }
+    }
+
+    /// Takes a sample.
+    pub(crate) fn sample(&mut self, now: Instant, rtt: Duration) {
+        if now - self.since > self.window {
+            self.least = [self.least[1], Duration::MAX];
+            self.since = now;
+        }
+        self.least[1] = self.least[1].min(rtt);
+    }
+
+    /// The shortest, once there was a sample.
+    pub(crate) fn get(&self) -> Option<Duration> {
+        let least = self.least[0].min(self.least[1]);
+        (least < Duration::MAX).then_some(least)
+    }
+}
+
+fn micros(duration: Duration) -> u32 {
+    u32::try_from(duration.as_micros()).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,5 @@
+mod hand;
+mod scoreboard;
+mod sim;
+mod tables;
+mod transfers;
