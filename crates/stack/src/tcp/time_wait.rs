@@ -7,6 +7,7 @@
 use core::time::Duration;
 
 use super::ports::PortUse;
+use super::ports::PortUse;
 use crate::time::Instant;
 use crate::wire::seq::{Seq, SeqRange};
 use crate::wire::tcp::{FLAG_ACK, FLAG_FIN, FLAG_RST, FLAG_SYN};
@@ -54,8 +55,6 @@ pub(crate) struct TimeWait {
     pub(crate) port_use: PortUse,
     pub(crate) reuse_addr: bool,
     pub(crate) reuse_port: bool,
-    /// Its local port was bound to, and stays so until it ends.
-    pub(crate) holds_port: bool,
     /// When the last answer to a segment that fits nowhere left, in milliseconds plus one; 0: none.
     pub(super) last_answer: u32,
 }
@@ -152,9 +151,9 @@ impl TimeWait {
             clock: None,
             state,
             port_use: PortUse::Bound,
+            port_use: None,
             reuse_addr: false,
             reuse_port: false,
-            holds_port: false,
             last_answer: 0,
         }
     }
