@@ -143,7 +143,7 @@ impl Socket {
         let Some(Held { claim, used }) = self.held.take() else {
             return;
         };
-        entry.port_use = Some(used);
+        entry.port_use = used;
         entry.reuse_addr = claim.reuse_addr;
         entry.reuse_port = claim.reuse_port;
     }
@@ -169,9 +169,6 @@ impl Socket {
 
 /// Gives back the port that what was left of a connection had.
 pub(super) fn release_port_of(cx: &Context<'_>, local: (IpAddr, u16), entry: &TimeWait) {
-    let Some(used) = entry.port_use else {
-        return;
-    };
     let claim = PortClaim {
         addr: local.0,
         port: local.1,
@@ -180,5 +177,5 @@ pub(super) fn release_port_of(cx: &Context<'_>, local: (IpAddr, u16), entry: &Ti
         reuse_addr: entry.reuse_addr,
         reuse_port: entry.reuse_port,
     };
-    cx.stack.tcp.ports.release(&claim, used);
+    cx.stack.tcp.ports.release(&claim, entry.port_use);
 }

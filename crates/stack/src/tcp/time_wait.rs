@@ -7,7 +7,6 @@
 use core::time::Duration;
 
 use super::ports::PortUse;
-use super::ports::PortUse;
 use crate::time::Instant;
 use crate::wire::seq::{Seq, SeqRange};
 use crate::wire::tcp::{FLAG_ACK, FLAG_FIN, FLAG_RST, FLAG_SYN};
@@ -151,7 +150,6 @@ impl TimeWait {
             clock: None,
             state,
             port_use: PortUse::Bound,
-            port_use: None,
             reuse_addr: false,
             reuse_port: false,
             last_answer: 0,
