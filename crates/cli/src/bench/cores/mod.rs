@@ -1,5 +1,6 @@
 //! `forebay bench cores`: what a second worker brings, and steering packets between the two.
 
+mod bare;
 mod bed;
 mod reader;
 mod traffic;
@@ -13,6 +14,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
+use self::bare::Bare;
 use self::bed::{Bed, Round};
 use super::net::Family;
 use super::plot::{self, Plot, PlotArgs, Words};
@@ -102,9 +104,25 @@ struct Setting {
     rps: bool,
     #[serde(serialize_with = "as_number")]
     rfs: bool,
+    #[serde(rename = "row", skip_serializing_if = "Role::is_plain")]
+    role: Role,
+}
+
+/// What a setting is measured for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Role {
+    Plain,
     /// The setting before it under another name: what the machine can't tell apart.
-    #[serde(skip)]
-    is_control: bool,
+    Control,
+    /// The devices without a stack between them: what the machine gives to a second core.
+    Bare,
+}
+
+/// What a round is made with.
+enum Subject {
+    Bed(Box<Bed>),
+    Bare(Bare),
 }
 
 const PLOT: Words = Words {
@@ -122,6 +140,8 @@ const PLOT: Words = Words {
 const LEGEND: &str = "\
 traffic        forward: 128 flows; udp: two flows and two readers; flood: one flow to a reader on the
                other core; moving: to one that changes cores every 10 ms
+bare           the devices of forward without a stack between them, on threads that share nothing:
+               no more than what two of them do, to what one does, can two workers reach here
 ns, spread, Mpps
                median over rounds of what a packet that arrived took, all workers together; its
                interquartile range in ns; million packets a second
@@ -151,8 +171,6 @@ struct Row {
     family: u8,
     #[serde(flatten)]
     setting: Setting,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    row: Option<&'static str>,
     ns: f64,
     mpps: f64,
     /// Interquartile range in nanoseconds.
@@ -216,19 +234,21 @@ impl CoresArgs {
     /// What is measured with this traffic, in turn.
     fn settings(&self, traffic: Traffic) -> Vec<Setting> {
         let is_wanted = |asked: &[u8], value: u8| asked.is_empty() || asked.contains(&value);
-        let setting = |(workers, rps, rfs, is_control)| Setting {
+        let setting = |(workers, rps, rfs, role)| Setting {
             traffic,
             workers,
             rps,
             rfs,
-            is_control,
+            role,
         };
         let all = [
-            (1, false, false, false),
-            (2, false, false, false),
-            (2, false, false, true),
-            (2, true, false, false),
-            (2, false, true, false),
+            (1, false, false, Role::Bare),
+            (2, false, false, Role::Bare),
+            (1, false, false, Role::Plain),
+            (2, false, false, Role::Plain),
+            (2, false, false, Role::Control),
+            (2, true, false, Role::Plain),
+            (2, false, true, Role::Plain),
         ]
         .map(setting);
         let is_wanted = |setting: &Setting| {
@@ -238,6 +258,7 @@ impl CoresArgs {
                 && is_wanted(&self.rfs, setting.rfs.into())
                 // Nobody reads what is forwarded.
                 && !(setting.rfs && traffic == Traffic::Forward)
+                && !(setting.role == Role::Bare && traffic != Traffic::Forward)
         };
         all.into_iter().filter(is_wanted).collect()
     }
@@ -250,15 +271,15 @@ fn measure(
     processors: &[usize],
     clock: &Clock,
 ) -> anyhow::Result<Vec<Measured>> {
-    let beds = settings
+    let subjects = settings
         .iter()
-        .map(|setting| Bed::new(family, *setting, processors));
-    let mut beds = beds.collect::<anyhow::Result<Vec<_>>>()?;
+        .map(|setting| Subject::new(family, *setting, processors));
+    let mut subjects = subjects.collect::<anyhow::Result<Vec<_>>>()?;
     let mut measured = vec![Measured::default(); settings.len()];
     let turns: Vec<usize> = (0..settings.len()).collect();
     let window = Duration::from_millis(args.window.into());
     let series = runner::run(&turns, args.rounds, clock, &mut Random::new(2), |nth| {
-        let round = beds[nth].run_some(window, processors)?;
+        let round = subjects[nth].run(window, processors)?;
         let nanos = window.as_nanos() as f64 / round.arrived() as f64;
         measured[nth].total.add(&round);
         Ok(Chunk {
@@ -281,7 +302,10 @@ fn rows(family: Family, settings: &[Setting], measured: &[Measured]) -> Vec<Row>
         let plain = Setting {
             rps: false,
             rfs: false,
-            is_control: false,
+            role: match setting.role {
+                Role::Control => Role::Plain,
+                role => role,
+            },
             ..*setting
         };
         let one = like(Setting {
@@ -297,7 +321,6 @@ fn rows(family: Family, settings: &[Setting], measured: &[Measured]) -> Vec<Row>
             bench: "cores",
             family: family.number(),
             setting: *setting,
-            row: setting.is_control.then_some("control"),
             ns: rounded(median, 2),
             mpps: rounded(1_000.0 / median, 2),
             spread: rounded(spread, 2),
@@ -335,6 +358,28 @@ impl Round {
     }
 }
 
+impl Subject {
+    fn new(family: Family, setting: Setting, processors: &[usize]) -> anyhow::Result<Self> {
+        Ok(match setting.role {
+            Role::Bare => Self::Bare(Bare::new(family, setting.workers)),
+            _ => Self::Bed(Box::new(Bed::new(family, setting, processors)?)),
+        })
+    }
+
+    fn run(&mut self, window: Duration, processors: &[usize]) -> anyhow::Result<Round> {
+        match self {
+            Self::Bed(bed) => bed.run_some(window, processors),
+            Self::Bare(bare) => bare.run(window, processors),
+        }
+    }
+}
+
+impl Role {
+    fn is_plain(&self) -> bool {
+        *self == Self::Plain
+    }
+}
+
 impl Traffic {
     const ALL: [Self; 4] = [Self::Forward, Self::Udp, Self::Flood, Self::Moving];
 }
@@ -357,9 +402,13 @@ impl Row {
             workers,
             rps,
             rfs,
-            is_control,
+            role,
         } = self.setting;
-        let name = format!("{}{traffic}", if is_control { "~" } else { "" });
+        let name = match role {
+            Role::Plain => traffic.to_string(),
+            Role::Control => format!("~{traffic}"),
+            Role::Bare => "bare".to_owned(),
+        };
         let or_dash =
             |ratio: Option<f64>| ratio.map_or_else(|| "-".to_owned(), |r| format!("{r:.3}"));
         let percent = |share: f64| format!("{:.1}", share * 100.0);
@@ -396,10 +445,11 @@ impl Setting {
     /// Beside its bar.
     fn label(&self) -> String {
         let workers = crate::numbers::counted(self.workers.into(), "worker");
-        let steering = match (self.rps, self.rfs, self.is_control) {
+        let steering = match (self.rps, self.rfs, self.role) {
             (true, ..) => ", RPS",
             (_, true, _) => ", RFS",
-            (_, _, true) => " once more",
+            (_, _, Role::Control) => " once more",
+            (_, _, Role::Bare) => ", no stack",
             _ => "",
         };
         workers + steering

@@ -21,7 +21,7 @@ fn columns_stand_apart() {
         workers: 2,
         rps: true,
         rfs: false,
-        is_control: true,
+        role: Role::Control,
     };
     let measured = Measured {
         series: Series {
