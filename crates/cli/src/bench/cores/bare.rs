@@ -30,6 +30,8 @@ pub(super) struct Bare {
     flows: usize,
 }
 
+/// On lines of its own, for its thread writes to it for every packet.
+#[repr(align(128))]
 struct Pair {
     source: Box<dyn Device>,
     sink: Box<dyn Device>,

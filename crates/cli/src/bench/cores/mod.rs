@@ -146,6 +146,7 @@ ns, spread, Mpps
                median over rounds of what a packet that arrived took, all workers together; its
                interquartile range in ns; million packets a second
 to one         the throughput to that of one worker: median of the ratios of rounds
+best           the same of the quickest round of either
 to plain       the same to that of as many workers without RPS and RFS; ~ is that setting measured
                under another name: what the machine can't tell apart
 fair           Jain's index over the flows: 1 if all got the same
@@ -154,7 +155,7 @@ at home        packets in a hundred that were handled on the core where their re
 lost           packets in a hundred that found a queue full: all of them are counted drops
 ";
 
-const HEAD: &str = "family  traffic workers rps rfs      ns  spread    Mpps  to one to plain   fair crossed at home   lost";
+const HEAD: &str = "family  traffic workers rps rfs      ns  spread    Mpps  to one   best to plain   fair crossed at home   lost";
 
 /// What was measured of a setting.
 #[derive(Debug, Clone, Default)]
@@ -177,6 +178,8 @@ struct Row {
     spread: f64,
     /// Throughput to that of one worker, and of as many without steering.
     to_one: Option<f64>,
+    /// The same of the quickest rounds: what disturbs a round can only slow it down.
+    best_to_one: Option<f64>,
     to_plain: Option<f64>,
     fairness: f64,
     /// Shares of the packets.
@@ -315,6 +318,8 @@ fn rows(family: Family, settings: &[Setting], measured: &[Measured]) -> Vec<Row>
         let throughput_to =
             |other: &Measured| rounded(ratio(&other.series.stages, &measured.series.stages), 4);
         let Summary { median, spread, .. } = measured.series.summary();
+        let best_to = |other: &Measured| rounded(other.quickest() / measured.quickest(), 4);
+        let one = one.filter(|_| setting.workers > 1);
         let total = &measured.total;
         let share = |of: u64, all: u64| rounded(of as f64 / all.max(1) as f64, 4);
         Row {
@@ -324,7 +329,8 @@ fn rows(family: Family, settings: &[Setting], measured: &[Measured]) -> Vec<Row>
             ns: rounded(median, 2),
             mpps: rounded(1_000.0 / median, 2),
             spread: rounded(spread, 2),
-            to_one: one.filter(|_| setting.workers > 1).map(throughput_to),
+            to_one: one.map(throughput_to),
+            best_to_one: one.map(best_to),
             to_plain: like(plain).filter(|_| *setting != plain).map(throughput_to),
             fairness: rounded(fairness(&total.by_flow), 4),
             crossed: share(total.crossed, total.handled),
@@ -355,6 +361,13 @@ impl Round {
             let (home_before, before) = self.at_home.unwrap_or_default();
             self.at_home = Some((home_before + home, before + all));
         }
+    }
+}
+
+impl Measured {
+    /// What a packet took in the round that was disturbed least.
+    fn quickest(&self) -> f64 {
+        self.series.stages.iter().copied().fold(f64::MAX, f64::min)
     }
 }
 
@@ -413,7 +426,7 @@ impl Row {
             |ratio: Option<f64>| ratio.map_or_else(|| "-".to_owned(), |r| format!("{r:.3}"));
         let percent = |share: f64| format!("{:.1}", share * 100.0);
         format!(
-            "{:>6} {name:>8} {workers:>7} {:>3} {:>3} {:>7.1} {:>7.1} {:>7.2} {:>7} {:>8} {:>6.3} {:>7} {:>7} {:>6}",
+            "{:>6} {name:>8} {workers:>7} {:>3} {:>3} {:>7.1} {:>7.1} {:>7.2} {:>7} {:>6} {:>8} {:>6.3} {:>7} {:>7} {:>6}",
             self.family,
             u8::from(rps),
             u8::from(rfs),
@@ -421,6 +434,7 @@ impl Row {
             self.spread,
             self.mpps,
             or_dash(self.to_one),
+            or_dash(self.best_to_one),
             or_dash(self.to_plain),
             self.fairness,
             percent(self.crossed),
