@@ -11,6 +11,7 @@ mod cpu;
 pub mod device;
 mod driver;
 mod error;
+mod later;
 mod park;
 mod poller;
 mod seat;
