@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use self::bare::Bare;
 use self::bed::{Bed, Round};
+pub(super) use self::reader::{pin, processors};
 use super::net::Family;
 use super::plot::{self, Plot, PlotArgs, Words};
 use super::report::{self, rounded};
@@ -189,7 +190,7 @@ struct Row {
 }
 
 pub(crate) fn run(args: &CoresArgs) -> anyhow::Result<ExitCode> {
-    let processors = reader::processors()?;
+    let processors = processors()?;
     ensure!(
         processors.len() > 1,
         "this process may use one core only, and two are to be measured"
