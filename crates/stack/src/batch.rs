@@ -1,6 +1,8 @@
 //! What a batch has in it, sorted by what its packets need next.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
+use core::num::NonZeroU64;
+use core::ops::Range;
 
 use crate::fib::Address;
 use crate::receive::MAX_BATCH;
@@ -20,6 +22,37 @@ pub(crate) struct Sorted {
     pub(crate) arrived6: Tally,
     /// Whether any packet has IPv4 options.
     pub(crate) has_options: bool,
+}
+
+/// Plain datagrams that follow each other in a batch and are of one flow (a packet train, Jain and
+/// Routhier 1986).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Train {
+    /// The lane of the first.
+    pub(crate) first: u8,
+    /// How many there are.
+    pub(crate) len: u8,
+    /// The state of the socket that early demux has found: in that, it takes them.
+    pub(crate) state: Option<NonZeroU64>,
+}
+
+impl Train {
+    /// Of no datagram yet; the first is to have this lane.
+    #[inline]
+    pub(crate) fn of_none(lane: usize) -> Self {
+        Self {
+            first: lane as u8,
+            len: 0,
+            state: None,
+        }
+    }
+
+    /// Where it lies in the batch.
+    #[inline]
+    pub(crate) fn lanes(&self) -> Range<usize> {
+        let first = usize::from(self.first);
+        first..first + usize::from(self.len)
+    }
 }
 
 /// Places in a batch, in its order.

@@ -77,22 +77,12 @@ impl Established {
         self.entries.load(Ordering::Relaxed)
     }
 
-    /// Fetches the line that [`Self::find`] will look at.
+    /// The line that [`Self::find`] looks at first while there are so many `buckets`; it is fetched.
     #[inline]
-    pub(crate) fn prefetch(&self, hash: u64) {
-        if let Some(line) = self.lines.get(bucket_of(hash, self.buckets())) {
-            prefetch_read(line);
-        }
-    }
-
-    /// The last word of the line that [`Self::find`] will look at first, and whether it looks at no
-    /// other line: then it is the last word that it will ask about.
-    #[inline]
-    pub(crate) fn candidate(&self, hash: u64) -> Option<(u32, bool)> {
-        let line = self.lines.get(bucket_of(hash, self.buckets()))?;
-        let is_last = line.overflow.load(Ordering::Acquire) == 0;
-        let word = line.candidates(tag(hash)).last()?;
-        Some((word, is_last))
+    pub(crate) fn prefetch(&self, hash: u64, buckets: u32) -> Option<&Line> {
+        self.lines
+            .get(bucket_of(hash, buckets))
+            .inspect(|line| prefetch_read(*line))
     }
 
     /// Calls `matches` with the word of each entry that may belong to `hash`, until it returns
@@ -276,7 +266,8 @@ impl Established {
         lock(&self.shards[(hash % u64::from(SHARDS)) as usize])
     }
 
-    fn buckets(&self) -> u32 {
+    /// How many there are now: a batch asks once.
+    pub(crate) fn buckets(&self) -> u32 {
         buckets(self.shape.load(Ordering::Acquire))
     }
 }
@@ -305,7 +296,7 @@ fn tag(hash: u64) -> u16 {
 /// One cache line of entries.
 #[derive(Default)]
 #[repr(align(64))]
-struct Line {
+pub(crate) struct Line {
     /// Four tags each.
     tags: [AtomicU64; 2],
     words: [AtomicU32; ENTRIES],
@@ -316,6 +307,16 @@ struct Line {
 const LANES: u64 = 0x0001_0001_0001_0001;
 
 impl Line {
+    /// The last word for this hash, and whether no other line belongs to the bucket: then it is the
+    /// last word that [`Established::find`] asks about.
+    #[inline]
+    pub(crate) fn candidate(&self, hash: u64) -> Option<(u32, bool)> {
+        let is_last = self.overflow.load(Ordering::Acquire) == 0;
+        let at = self.matches(tag(hash)).checked_ilog2()?;
+        let word = self.words.get(at as usize)?.load(Ordering::Acquire);
+        Some((word, is_last))
+    }
+
     /// The words of the entries with this tag.
     ///
     /// Each word is loaded after its tag: whoever sees the tag sees the word that came with it, or

@@ -24,6 +24,7 @@ pub(crate) mod early;
 pub(crate) mod established;
 pub(crate) mod flow;
 pub(crate) mod row;
+pub(crate) mod train;
 
 use core::net::IpAddr;
 use core::num::NonZeroU32;
@@ -36,7 +37,7 @@ use forebay_sync::rcu::Domain;
 use forebay_sync::static_key::StaticKey;
 
 use self::bound::{Binding, Bound, InUse};
-use self::established::Established;
+use self::established::{Established, Line};
 use self::flow::{Flow, KeySet};
 use self::row::{Best, Class, Listener};
 use crate::family::{Family, V4, V6};
@@ -144,6 +145,27 @@ impl Demux {
 struct Hit<'a> {
     id: SocketId,
     keys: &'a KeySet,
+    /// Which of the socket's two that is.
+    which: usize,
+}
+
+/// A socket that may be connected as a packet wants it, before anybody has looked at its keys.
+#[derive(Debug, Clone, Copy)]
+struct Candidate<'a> {
+    slot: u32,
+    which: usize,
+    keys: &'a KeySet,
+}
+
+impl<'a> Candidate<'a> {
+    /// The socket, if it is connected as its keys say.
+    #[inline]
+    fn hit(self) -> Option<Hit<'a>> {
+        let Self { slot, which, keys } = self;
+        let generation = NonZeroU32::new(keys.connected())?;
+        let id = SocketId { slot, generation };
+        Some(Hit { id, keys, which })
+    }
 }
 
 /// Looking packets up. To be called under a guard.
@@ -259,16 +281,12 @@ impl Demux {
     /// The socket that a word of the table leads to, if it is connected as `is_right` says.
     #[inline]
     fn hit(&self, word: u32, is_right: impl FnOnce(&KeySet) -> bool) -> Option<Hit<'_>> {
-        let (index, which) = unpack_word(word);
-        let keys = self.sockets.slot(index)?.key_set(which);
+        let (slot, which) = unpack_word(word);
+        let keys = self.sockets.slot(slot)?.key_set(which);
         if !is_right(keys) {
             return None;
         }
-        let id = SocketId {
-            slot: index,
-            generation: NonZeroU32::new(keys.connected())?,
-        };
-        Some(Hit { id, keys })
+        Candidate { slot, which, keys }.hit()
     }
 
     /// The word that [`find_connected`](Self::find_connected) will ask about last, if one look tells.
@@ -276,24 +294,29 @@ impl Demux {
     /// socket's receive memory: whoever reads has written to it, and filter and checksum come before
     /// it is needed.
     #[inline]
-    fn candidate(&self, hash: u64, prefetch_rmem: bool) -> Option<u32> {
-        let (word, is_last) = self.established.candidate(hash)?;
-        let (index, which) = unpack_word(word);
-        let slot = self.sockets.slot(index)?;
-        prefetch_read(slot.key_set(which));
+    fn candidate(&self, line: &Line, hash: u64, prefetch_rmem: bool) -> Option<Candidate<'_>> {
+        let (word, is_last) = line.candidate(hash)?;
+        let (slot, which) = unpack_word(word);
+        let socket = self.sockets.slot(slot)?;
+        let keys = socket.key_set(which);
+        prefetch_read(keys);
         if prefetch_rmem {
-            slot.queue.prefetch();
+            socket.queue.prefetch();
         }
-        is_last.then_some(word)
+        is_last.then_some(Candidate { slot, which, keys })
     }
 
     /// The [candidate](Self::candidate), if it is the packet's, and no other can go before it.
     #[inline]
-    fn check_candidate<F: Family>(&self, word: u32, packet: &Packet) -> Option<Hit<'_>> {
-        if self.device_key.is_enabled() {
+    fn check_candidate<'a, F: Family>(
+        &self,
+        candidate: &Candidate<'a>,
+        packet: &Packet,
+    ) -> Option<Hit<'a>> {
+        if self.device_key.is_enabled() || !candidate.keys.is_of_packet::<F>(packet) {
             return None;
         }
-        self.hit(word, |keys| keys.is_of_packet::<F>(packet))
+        candidate.hit()
     }
 
     /// How well a socket fits, as Linux's `compute_score`: one bound to the interface goes before

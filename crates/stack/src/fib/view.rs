@@ -283,6 +283,12 @@ impl<A: Address> Strangers<'_, A> {
         self.is_ordinary(addr) && !self.own.may_be_host(addr)
     }
 
+    /// Whether `addr` is a single address of our own, and nothing else besides.
+    #[inline]
+    pub(crate) fn has_own_host(self, addr: A) -> bool {
+        self.is_ordinary(addr) && self.own.contains(addr)
+    }
+
     /// Whether `addr` is one, or else a single address of our own.
     #[inline]
     pub(crate) fn is_ordinary(self, addr: A) -> bool {

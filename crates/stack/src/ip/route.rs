@@ -5,7 +5,7 @@ use core::net::IpAddr;
 use super::icmp::IcmpError;
 use super::options;
 use super::source::validate_source;
-use crate::batch::Sorted;
+use crate::batch::{Sorted, Train};
 use crate::core::Context;
 use crate::counters::Counter;
 use crate::devices::InDevice;
@@ -22,22 +22,33 @@ pub(crate) fn route(
     cx: &Context<'_>,
     device: &InDevice<'_>,
     sorted: &Sorted,
+    trains: &[Train],
     batch: &mut [Packet],
 ) {
     route_transit::<V4>(cx, device, sorted, batch);
     route_transit::<V6>(cx, device, sorted, batch);
     for lane in sorted.others.iter() {
-        if let Some(packet) = batch.get_mut(lane)
-            && packet.verdict == Verdict::Undecided
-        {
-            packet.verdict = match packet.version {
-                IpVersion::V4 => route_one::<V4>(cx, device, packet),
-                IpVersion::V6 => route_one::<V6>(cx, device, packet),
-            };
+        if let Some(packet) = batch.get_mut(lane) {
+            route_undecided(cx, device, packet);
+        }
+    }
+    for train in trains {
+        for packet in batch.get_mut(train.lanes()).unwrap_or_default() {
+            route_undecided(cx, device, packet);
         }
     }
     if sorted.has_options {
         check_options(batch);
+    }
+}
+
+#[inline]
+fn route_undecided(cx: &Context<'_>, device: &InDevice<'_>, packet: &mut Packet) {
+    if packet.verdict == Verdict::Undecided {
+        packet.verdict = match packet.version {
+            IpVersion::V4 => route_one::<V4>(cx, device, packet),
+            IpVersion::V6 => route_one::<V6>(cx, device, packet),
+        };
     }
 }
 

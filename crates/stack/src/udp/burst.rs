@@ -148,7 +148,7 @@ pub(crate) fn flush(cx: &mut Context<'_>) {
 
 /// Drops what was refused, and looks for the new sockets of what came too late for the old one.
 #[cold]
-fn finish(
+pub(super) fn finish(
     cx: &mut Context<'_>,
     slot: Option<&Slot>,
     mut left: PacketQueue,
