@@ -52,11 +52,7 @@ impl IdleCores {
     }
 
     #[inline(never)]
-    fn borrow_shared<R>(
-        &self,
-        make: impl FnOnce() -> Core,
-        f: impl FnOnce(&mut Core) -> R,
-    ) -> R {
+    fn borrow_shared<R>(&self, make: impl FnOnce() -> Core, f: impl FnOnce(&mut Core) -> R) -> R {
         let near = &self.places[PLACE.get() % PLACES];
         if let Some(mut place) = near.try_lock() {
             return f(place.get_or_insert_with(make));
@@ -84,7 +80,8 @@ impl IdleCores {
     /// Has every idle core give its free buffers back: now, but for those of other threads, which do
     /// it when they borrow them the next time.
     pub(crate) fn flush_caches(&self) {
-        self.own.tend(|own| own.iter_mut().for_each(Core::flush_cache));
+        self.own
+            .tend(|own| own.iter_mut().for_each(Core::flush_cache));
         let places = self.places.iter().filter_map(|place| place.try_lock());
         for mut place in places {
             place.iter_mut().for_each(Core::flush_cache);

@@ -12,8 +12,6 @@
 //!              asked for)   flows only)                  └▶ drop, reject
 //! ```
 
-use core::iter;
-
 use forebay_sync::prefetch::prefetch_slice;
 
 use crate::batch::{Sorted, Tally, Train};
@@ -212,29 +210,34 @@ fn count_arrivals<F: Family>(cx: &Context<'_>, arrived: &Tally) {
 #[inline(never)]
 fn act_on_batch(cx: &mut Context<'_>, iif: u32, trains: &mut Vec<Train>, batch: &mut Vec<Packet>) {
     let mut leaving = Leaving::new(cx, iif);
-    let len = batch.len();
     let mut packets = batch.drain(..);
-    let mut trains = trains.drain(..).peekable();
-    while let Some(mut packet) = packets.next() {
-        if leaving.admits(cx, &mut packet) {
-            leaving.push(packet);
-            continue;
+    let mut lane = 0;
+    for train in trains.drain(..) {
+        let Train { first, len, state } = train;
+        // Others are acted upon one by one, and so are those whose socket nobody knows yet.
+        let Some(state) = state else { continue };
+        let (first, len) = (usize::from(first), usize::from(len));
+        for packet in packets.by_ref().take(first - lane) {
+            act_in_turn(cx, &mut leaving, packet);
         }
         leaving.flush(cx);
-        let lane = len - 1 - packets.len();
-        match trains.next_if(|train| usize::from(train.first) == lane) {
-            Some(Train {
-                state: Some(state),
-                len,
-                ..
-            }) => {
-                let others = packets.by_ref().take(usize::from(len) - 1);
-                udp::receive_train(cx, state, iter::once(packet).chain(others));
-            }
-            _ => act(cx, packet),
-        }
+        udp::receive_train(cx, state, packets.by_ref().take(len));
+        lane = first + len;
+    }
+    for packet in packets {
+        act_in_turn(cx, &mut leaving, packet);
     }
     leaving.flush(cx);
+}
+
+#[inline(always)]
+fn act_in_turn<'g>(cx: &mut Context<'g>, leaving: &mut Leaving<'g>, mut packet: Packet) {
+    if leaving.admits(cx, &mut packet) {
+        leaving.push(packet);
+    } else {
+        leaving.flush(cx);
+        act(cx, packet);
+    }
 }
 
 /// Carries out what the stages decided: the one place where the way of whatever is not plain ends or

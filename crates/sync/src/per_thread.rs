@@ -227,7 +227,10 @@ mod tests {
                     })
                 })
                 .collect();
-            threads.into_iter().map(|it| it.join().expect("no panic")).sum()
+            threads
+                .into_iter()
+                .map(|it| it.join().expect("no panic"))
+                .sum()
         });
         // Other tests run meanwhile.
         assert!(with_place <= PLACES, "{with_place}");

@@ -7,10 +7,10 @@
 
 use core::sync::atomic::Ordering;
 
-use super::Candidate;
 use super::established::Line;
 use super::flow::Flow;
 use super::train;
+use super::{Candidate, Hit};
 use crate::batch::{Lanes, Train};
 use crate::core::Context;
 use crate::counters::Counter;
@@ -173,7 +173,7 @@ pub(super) struct Found {
 }
 
 /// Looks for the packet's socket, and with it for its route.
-#[inline]
+#[inline(always)]
 pub(super) fn find<F: Family>(
     cx: &Context<'_>,
     route: Option<u64>,
@@ -184,14 +184,23 @@ pub(super) fn find<F: Family>(
     let candidate = look
         .candidate
         .and_then(|candidate| demux.check_candidate::<F>(&candidate, packet));
-    let hit = candidate
-        .or_else(|| demux.find_connected(&Flow::of_packet::<F>(packet), look.hash, packet.iif))?;
+    let hit = match candidate {
+        Some(hit) => hit,
+        None => search::<F>(cx, packet, look.hash)?,
+    };
     let known = hit.keys.input_route.load(Ordering::Relaxed);
     Some(Found {
         id: hit.id,
         keys: hit.which,
         is_routed: route == Some(known),
     })
+}
+
+/// Where the first sight does not tell.
+#[inline(never)]
+fn search<'a, F: Family>(cx: &Context<'a>, packet: &Packet, hash: u64) -> Option<Hit<'a>> {
+    let demux = &cx.stack.demux;
+    demux.find_connected(&Flow::of_packet::<F>(packet), hash, packet.iif)
 }
 
 #[inline]

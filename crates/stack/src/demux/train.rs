@@ -8,7 +8,7 @@ use super::flow::Flow;
 use crate::batch::Train;
 use crate::core::Context;
 use crate::counters::Counter;
-use crate::family::{V4, V6};
+use crate::family::{Family, V4, V6};
 use crate::packet::{IpVersion, Packet, Verdict};
 use crate::receive::MAX_BATCH;
 use crate::socket::{Mode, Status};
@@ -41,34 +41,61 @@ pub(crate) fn demux(cx: &mut Context<'_>, trains: &mut [Train], batch: &mut [Pac
         look.candidate = look.line.and_then(candidate);
     }
     let routes = InputRoutes::new(cx, iif);
-    let (mut hits, mut stale) = (0, 0);
+    let mut tally = Hits::default();
     for (look, train) in looks.iter().zip(trains) {
         let Some(packets) = batch.get_mut(train.lanes()) else {
             continue;
         };
-        let Some(first) = packets.first() else {
-            continue;
-        };
-        let found = match first.version {
-            IpVersion::V4 => early::find::<V4>(cx, routes.v4, first, look),
-            IpVersion::V6 => early::find::<V6>(cx, routes.v6, first, look),
-        };
-        let Some(found) = found else { continue };
-        let id = Some(found.id);
-        if !found.is_routed {
-            packets.iter_mut().for_each(|packet| packet.socket = id);
-            stale += u64::from(train.len);
-            continue;
+        match packets.first().map(|first| first.version) {
+            Some(IpVersion::V4) => find::<V4>(cx, routes.v4, look, train, packets, &mut tally),
+            Some(IpVersion::V6) => find::<V6>(cx, routes.v6, look, train, packets, &mut tally),
+            None => {}
         }
-        for packet in packets {
-            packet.socket = id;
-            packet.verdict = Verdict::Deliver;
-        }
-        hits += u64::from(train.len);
-        train.state = state_of(&found);
     }
-    cx.core.add(Counter::ForebayEarlyDemuxHits, hits);
-    cx.core.add(Counter::ForebayEarlyDemuxStale, stale);
+    cx.core.add(Counter::ForebayEarlyDemuxHits, tally.routed);
+    cx.core.add(Counter::ForebayEarlyDemuxStale, tally.stale);
+}
+
+/// Packets whose socket was found.
+#[derive(Default)]
+struct Hits {
+    routed: u64,
+    stale: u64,
+}
+
+/// Looks for a train's socket, and with it for its route and its state.
+#[inline(always)]
+fn find<F: Family>(
+    cx: &Context<'_>,
+    route: Option<u64>,
+    look: &Look<'_>,
+    train: &mut Train,
+    packets: &mut [Packet],
+    tally: &mut Hits,
+) {
+    let Some(first) = packets.first() else { return };
+    let Some(found) = early::find::<F>(cx, route, first, look) else {
+        return;
+    };
+    let verdict = match found.is_routed {
+        true => Verdict::Deliver,
+        false => Verdict::Undecided,
+    };
+    let tell = |packet: &mut Packet| {
+        packet.socket = Some(found.id);
+        packet.verdict = verdict;
+    };
+    match packets {
+        // Where flows are many, most trains are no longer.
+        [only] => tell(only),
+        packets => packets.iter_mut().for_each(tell),
+    }
+    if found.is_routed {
+        train.state = state_of(&found);
+        tally.routed += u64::from(train.len);
+    } else {
+        tally.stale += u64::from(train.len);
+    }
 }
 
 /// The state in which a socket is connected as it was found.

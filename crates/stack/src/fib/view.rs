@@ -286,7 +286,7 @@ impl<A: Address> Strangers<'_, A> {
     /// Whether `addr` is a single address of our own, and nothing else besides.
     #[inline]
     pub(crate) fn has_own_host(self, addr: A) -> bool {
-        self.is_ordinary(addr) && self.own.contains(addr)
+        self.is_ordinary(addr) && self.own.has_host(addr)
     }
 
     /// Whether `addr` is one, or else a single address of our own.

@@ -57,7 +57,11 @@ fn admit_of<F: Family, W: Wire>(
     for packet in packets {
         let flow = W::of(packet);
         let is_next = flow == last && train.len > 0;
-        let Some(checksum) = W::look(device, packet, is_next) else {
+        let known = Known {
+            is_next,
+            is_own: flow.has_dst_of(&last) && train.len > 0,
+        };
+        let Some(checksum) = W::look(device, packet, known) else {
             break;
         };
         note::<F>(device, packet, checksum);
@@ -86,32 +90,51 @@ trait Wire: Copy + PartialEq + Default {
     /// What stands there if this is a datagram; nothing in particular if it is something else.
     fn of(packet: &Packet) -> Self;
 
-    /// What is known of the checksum of a plain datagram; `None` if it is not plain. `is_next` says
-    /// that one of its flow is.
-    fn look(device: &InDevice<'_>, packet: &Packet, is_next: bool) -> Option<ChecksumState>;
+    /// Whether both have one destination address.
+    fn has_dst_of(&self, other: &Self) -> bool;
+
+    /// What is known of the checksum of a plain datagram; `None` if it is not plain.
+    fn look(device: &InDevice<'_>, packet: &Packet, known: Known) -> Option<ChecksumState>;
+}
+
+/// What a plain datagram before says of one.
+#[derive(Clone, Copy)]
+struct Known {
+    /// They are of one flow.
+    is_next: bool,
+    /// They are for one address, which is ours.
+    is_own: bool,
 }
 
 /// Addresses and ports, which IPv4 without options has in a row.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 struct FlowV4 {
-    addrs: u64,
+    addrs: [u32; 2],
     ports: u32,
 }
 
 impl Wire for FlowV4 {
     #[inline(always)]
     fn of(packet: &Packet) -> Self {
-        let addrs = packet.data().get(V4::ADDRESSES..Ipv4Header::LEN);
-        Self {
-            addrs: addrs
-                .and_then(|it| it.first_chunk())
-                .map_or(0, |it| u64::from_ne_bytes(*it)),
+        let mut flow = Self {
+            addrs: [0; 2],
             ports: ports::<V4>(packet),
+        };
+        let addrs = packet.data().get(V4::ADDRESSES..Ipv4Header::LEN);
+        let (words, _) = addrs.unwrap_or_default().as_chunks::<4>();
+        for (addr, word) in flow.addrs.iter_mut().zip(words) {
+            *addr = u32::from_ne_bytes(*word);
         }
+        flow
     }
 
     #[inline(always)]
-    fn look(device: &InDevice<'_>, packet: &Packet, is_next: bool) -> Option<ChecksumState> {
+    fn has_dst_of(&self, other: &Self) -> bool {
+        self.addrs[1] == other.addrs[1]
+    }
+
+    #[inline(always)]
+    fn look(device: &InDevice<'_>, packet: &Packet, known: Known) -> Option<ChecksumState> {
         let data = packet.data();
         let (ip, rest) = Ipv4Header::ref_from_prefix(data).ok()?;
         let (udp, _) = UdpHeader::ref_from_prefix(rest).ok()?;
@@ -122,7 +145,8 @@ impl Wire for FlowV4 {
             && !ip.is_fragment()
             && is_single(packet, ip.total_len.get().into())
             && usize::from(udp.len.get()) == len - Ipv4Header::LEN
-            && (is_next || strangers.has(ip.src()) && strangers.has_own_host(ip.dst()))
+            && (known.is_next || strangers.has(ip.src()))
+            && (known.is_own || strangers.has_own_host(ip.dst()))
             && ip.checksum_is_right();
         if !is_plain {
             return None;
@@ -158,7 +182,12 @@ impl Wire for FlowV6 {
     }
 
     #[inline(always)]
-    fn look(device: &InDevice<'_>, packet: &Packet, is_next: bool) -> Option<ChecksumState> {
+    fn has_dst_of(&self, other: &Self) -> bool {
+        self.addrs[2..] == other.addrs[2..]
+    }
+
+    #[inline(always)]
+    fn look(device: &InDevice<'_>, packet: &Packet, known: Known) -> Option<ChecksumState> {
         let data = packet.data();
         let (ip, rest) = Ipv6Header::ref_from_prefix(data).ok()?;
         let (udp, _) = UdpHeader::ref_from_prefix(rest).ok()?;
@@ -171,7 +200,8 @@ impl Wire for FlowV6 {
             && is_single(packet, Ipv6Header::LEN + usize::from(ip.payload_len.get()))
             && udp.len == ip.payload_len
             && udp.checksum.get() != 0
-            && (is_next || strangers.is_ordinary(ip.src()) && strangers.has_own_host(ip.dst()));
+            && (known.is_next || strangers.is_ordinary(ip.src()))
+            && (known.is_own || strangers.has_own_host(ip.dst()));
         if !is_plain {
             return None;
         }

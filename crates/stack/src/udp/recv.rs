@@ -371,7 +371,7 @@ fn take_many(slot: &Slot, id: SocketId, most: usize) -> PacketQueue {
 }
 
 /// A datagram that the application has is done, and counted, as in Linux only now.
-#[inline]
+#[inline(always)]
 fn consume(core: &mut Local, packet: Packet) {
     core.count(in_datagrams(packet.version));
     core.allowance.uncharge(packet.truesize());
