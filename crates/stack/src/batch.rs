@@ -32,7 +32,12 @@ pub(crate) struct Train {
     pub(crate) first: u8,
     /// How many there are.
     pub(crate) len: u8,
-    /// The state of the socket that early demux has found: in that, it takes them.
+    /// No socket is connected to their sender, as far as early demux was asked.
+    pub(crate) is_unconnected: bool,
+    /// They are to be delivered, by a route to their address alone.
+    pub(crate) is_local: bool,
+    /// The slot of their socket, and its state, if that is known: in that, it takes them.
+    pub(crate) slot: u32,
     pub(crate) state: Option<NonZeroU64>,
 }
 
@@ -43,6 +48,9 @@ impl Train {
         Self {
             first: lane as u8,
             len: 0,
+            is_unconnected: false,
+            is_local: false,
+            slot: 0,
             state: None,
         }
     }

@@ -18,6 +18,7 @@ use crate::batch::{Sorted, Tally, Train};
 use crate::core::{Context, Core};
 use crate::counters::Counter;
 use crate::demux::early;
+use crate::demux::train::find_bound;
 use crate::devices::InDevice;
 use crate::drop::DropReason;
 use crate::family::{Family, V4, V6};
@@ -147,10 +148,14 @@ fn receive_batch(
     validate_batch(cx, &device, &mut sorted, &mut trains, &mut batch);
     observer.after(Stage::Validate, &batch);
     gro::coalesce(cx, &mut sorted, &mut batch);
+    let moves = cx.stack.demux.moves();
     early::demux(cx, &sorted.others, &mut trains, &mut batch);
     observer.after(Stage::EarlyDemux, &batch);
-    route(cx, &device, &sorted, &trains, &mut batch);
+    route(cx, &device, &sorted, &mut trains, &mut batch);
     observer.after(Stage::Route, &batch);
+    if trains.iter().any(|train| train.is_local) {
+        find_bound(cx, &mut trains, &batch, moves);
+    }
     act_on_batch(cx, ifindex, &mut trains, &mut batch);
     udp::flush(cx);
     observer.after(Stage::Act, &batch);
@@ -212,17 +217,24 @@ fn act_on_batch(cx: &mut Context<'_>, iif: u32, trains: &mut Vec<Train>, batch: 
     let mut leaving = Leaving::new(cx, iif);
     let mut packets = batch.drain(..);
     let mut lane = 0;
-    for train in trains.drain(..) {
-        let Train { first, len, state } = train;
+    let mut trains = trains.drain(..).peekable();
+    while let Some(train) = trains.next() {
         // Others are acted upon one by one, and so are those whose socket nobody knows yet.
-        let Some(state) = state else { continue };
-        let (first, len) = (usize::from(first), usize::from(len));
-        for packet in packets.by_ref().take(first - lane) {
+        let Some(state) = train.state else { continue };
+        for packet in packets.by_ref().take(usize::from(train.first) - lane) {
             act_in_turn(cx, &mut leaving, packet);
         }
         leaving.flush(cx);
-        udp::receive_train(cx, state, packets.by_ref().take(len));
-        lane = first + len;
+        lane = train.lanes().end;
+        // Other senders' trains may be for the same socket.
+        let is_next = |next: &Train, lane| {
+            (next.slot, next.state) == (train.slot, train.state) && usize::from(next.first) == lane
+        };
+        while let Some(next) = trains.next_if(|next| is_next(next, lane)) {
+            lane = next.lanes().end;
+        }
+        let len = lane - usize::from(train.first);
+        udp::receive_train(cx, train.slot, state, packets.by_ref().take(len));
     }
     for packet in packets {
         act_in_turn(cx, &mut leaving, packet);

@@ -23,6 +23,7 @@ pub(crate) mod bound;
 pub(crate) mod early;
 pub(crate) mod established;
 pub(crate) mod flow;
+pub(crate) mod places;
 pub(crate) mod row;
 pub(crate) mod train;
 
@@ -93,7 +94,7 @@ impl Demux {
             key,
             sockets: Sockets::new(domain),
             established: Established::new(),
-            bound: Bound::new(key),
+            bound: Bound::new(key, domain),
             moves: CacheLine::default(),
             memory: SocketMemory::new(socket_memory),
             early_keys: EarlyKeys::default(),
@@ -120,6 +121,12 @@ impl Demux {
     /// On while a socket takes joined datagrams (`UDP_GRO`).
     pub(crate) fn gro_key(&self) -> &StaticKey {
         &self.gro
+    }
+
+    /// How often a socket has moved: who looks into several tables has missed none if that is so often
+    /// before as after.
+    pub(crate) fn moves(&self) -> u64 {
+        self.moves.load(Ordering::Acquire)
     }
 
     pub(crate) fn sockets(&self) -> &Sockets {

@@ -1,21 +1,33 @@
-//! The early look for the sockets of trains: as [`early`](super::early)'s, once for a train, and with
-//! the socket's state, so that delivery has nothing left to ask.
+//! The sockets of trains, looked for once a train, and with their state, so that delivery has nothing
+//! left to ask: connected ones early, as [`early`](super::early) does it for single packets, others
+//! when the route is known.
 
 use core::num::NonZeroU64;
 
+use forebay_sync::prefetch::prefetch_read;
+
 use super::early::{self, Asked, Found, InputRoutes, Look};
 use super::flow::Flow;
+use super::places::{Table, Who};
 use crate::batch::Train;
 use crate::core::Context;
 use crate::counters::Counter;
 use crate::family::{Family, V4, V6};
 use crate::packet::{IpVersion, Packet, Verdict};
 use crate::receive::MAX_BATCH;
-use crate::socket::{Mode, Status};
+use crate::socket::{Mode, Slot, Status};
+use crate::wire::protocol;
 
-/// Looks for the sockets of a batch's trains.
+/// Looks for the connected sockets of a batch's trains.
 #[inline(never)]
 pub(crate) fn demux(cx: &mut Context<'_>, trains: &mut [Train], batch: &mut [Packet]) {
+    let demux = &cx.stack.demux;
+    if !demux.early_key(protocol::UDP).is_enabled() {
+        trains
+            .iter_mut()
+            .for_each(|train| train.is_unconnected = true);
+        return;
+    }
     let asked = Asked::new(cx);
     let Some(iif) = batch.first().map(|packet| packet.iif) else {
         return;
@@ -23,17 +35,13 @@ pub(crate) fn demux(cx: &mut Context<'_>, trains: &mut [Train], batch: &mut [Pac
     if !asked.udp {
         return;
     }
-    let demux = &cx.stack.demux;
     let buckets = demux.established.buckets();
     let mut looks = [Look::default(); MAX_BATCH];
     for (look, train) in looks.iter_mut().zip(&*trains) {
         let Some(first) = batch.get(usize::from(train.first)) else {
             continue;
         };
-        look.hash = match first.version {
-            IpVersion::V4 => Flow::of_packet::<V4>(first).hash(demux.key),
-            IpVersion::V6 => Flow::of_packet::<V6>(first).hash(demux.key),
-        };
+        look.hash = flow_of(first).hash(demux.key);
         look.line = demux.established.prefetch(look.hash, buckets);
     }
     for look in looks.iter_mut().take(trains.len()) {
@@ -75,6 +83,7 @@ fn find<F: Family>(
 ) {
     let Some(first) = packets.first() else { return };
     let Some(found) = early::find::<F>(cx, route, first, look) else {
+        train.is_unconnected = true;
         return;
     };
     let verdict = match found.is_routed {
@@ -91,6 +100,7 @@ fn find<F: Family>(
         packets => packets.iter_mut().for_each(tell),
     }
     if found.is_routed {
+        train.slot = found.id.slot;
         train.state = state_of(&found);
         tally.routed += u64::from(train.len);
     } else {
@@ -107,4 +117,97 @@ fn state_of(found: &Found) -> Option<NonZeroU64> {
         keys: found.keys,
     };
     NonZeroU64::new(status.pack())
+}
+
+/// Looks for the sockets of trains that no socket is connected to and that are to be delivered: for
+/// those that are alone at the address and port, or at the port if nobody is at the address. What is
+/// less plain is left to the ordinary lookup. `moves` is how often sockets had moved before
+/// [`demux`] looked.
+#[inline(never)]
+pub(crate) fn find_bound(cx: &Context<'_>, trains: &mut [Train], batch: &[Packet], moves: u64) {
+    let is_sought = |train: &Train| train.state.is_none() && train.is_unconnected && train.is_local;
+    let demux = &cx.stack.demux;
+    let places = demux.bound.places(cx.view.guard);
+    let mut looks = [Sought::default(); MAX_BATCH];
+    let mut len = 0;
+    let sought = trains.iter().enumerate().filter(|(_, it)| is_sought(it));
+    for ((nth, train), look) in sought.zip(&mut looks) {
+        let flow = batch.get(usize::from(train.first)).map(flow_of);
+        look.hash = flow.map_or(0, |flow| flow.local_hash(demux.key));
+        look.nth = nth;
+        places.prefetch(look.hash);
+        len += 1;
+    }
+    let looks = looks.get_mut(..len).unwrap_or_default();
+    for look in &mut *looks {
+        let who = match places.find(look.hash) {
+            Who::Nobody => at_any_address(cx, places, trains.get(look.nth), batch),
+            who => who,
+        };
+        let Who::Alone(slot) = who else { continue };
+        look.socket = demux.sockets.slot(slot).map(|socket| {
+            // The set that most sockets still have.
+            prefetch_read(socket.key_set(0));
+            socket.queue.prefetch();
+            (slot, socket)
+        });
+    }
+    for look in &*looks {
+        let (Some((slot, socket)), Some(train)) = (look.socket, trains.get_mut(look.nth)) else {
+            continue;
+        };
+        let Some(first) = batch.get(usize::from(train.first)) else {
+            continue;
+        };
+        let status = socket.status();
+        let takes = status.mode == Mode::Bound
+            && first.socket.is_none()
+            && socket
+                .key_set(status.keys)
+                .covers(&flow_of(first), first.iif);
+        if takes {
+            train.slot = slot;
+            train.state = NonZeroU64::new(status.pack());
+        }
+    }
+    if demux.moves() == moves {
+        return;
+    }
+    // One that has moved may have been missed in both tables.
+    for look in looks {
+        if let Some(train) = trains.get_mut(look.nth) {
+            train.state = None;
+        }
+    }
+}
+
+/// A train whose socket is looked for.
+#[derive(Clone, Copy, Default)]
+struct Sought<'a> {
+    nth: usize,
+    /// Of its destination.
+    hash: u32,
+    socket: Option<(u32, &'a Slot)>,
+}
+
+#[inline(never)]
+fn at_any_address(
+    cx: &Context<'_>,
+    places: &Table,
+    train: Option<&Train>,
+    batch: &[Packet],
+) -> Who {
+    let first = train.and_then(|train| batch.get(usize::from(train.first)));
+    let key = cx.stack.demux.key;
+    first.map_or(Who::Nobody, |first| {
+        places.find(flow_of(first).wildcard_hash(key))
+    })
+}
+
+#[inline]
+fn flow_of(packet: &Packet) -> Flow {
+    match packet.version {
+        IpVersion::V4 => Flow::of_packet::<V4>(packet),
+        IpVersion::V6 => Flow::of_packet::<V6>(packet),
+    }
 }

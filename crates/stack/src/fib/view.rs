@@ -178,6 +178,13 @@ impl<'g, A: Address> View<'g, A> {
         }
     }
 
+    /// Whether the destination alone decides where a packet goes: there are no rules but the default
+    /// ones.
+    #[inline]
+    pub(crate) fn goes_by_destination(&self) -> bool {
+        matches!(self.tables, Tables::Default(_))
+    }
+
     /// The next hop of an index that a lookup under this guard returned.
     #[inline]
     pub fn next_hop(&self, index: NextHopIndex) -> Option<&'g NextHop<A>> {

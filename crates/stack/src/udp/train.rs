@@ -1,5 +1,4 @@
-//! Trains for this host: plain datagrams of one flow, whose socket early demux has found. They enter
-//! its queue together.
+//! Trains for this host whose socket is known: plain datagrams, which enter its queue together.
 
 use core::num::NonZeroU64;
 
@@ -10,17 +9,18 @@ use crate::family::{Family, V4, V6};
 use crate::packet::{IpVersion, Packet, PacketQueue};
 use crate::socket::Flag;
 
-/// Takes a train for the socket that its first packet names, which takes it in the state `state`.
+/// Takes what is for the socket of a slot, which takes it in the state `state`.
 #[inline(always)]
 pub(crate) fn receive_train(
     cx: &mut Context<'_>,
+    slot: u32,
     state: NonZeroU64,
     mut packets: impl Iterator<Item = Packet>,
 ) {
     let Some(mut first) = packets.next() else {
         return;
     };
-    let (found, version) = (first.socket, first.version);
+    let version = first.version;
     first.timestamp = cx.now;
     let mut train = PacketQueue::new();
     train.push(first);
@@ -35,7 +35,7 @@ pub(crate) fn receive_train(
     cx.core.add(in_delivers, train.len() as u64);
     // What came before goes before.
     burst::flush(cx);
-    let slot = found.and_then(|id| cx.stack.demux.sockets().slot(id.slot));
+    let slot = cx.stack.demux.sockets().slot(slot);
     let refused = match slot {
         Some(slot) if !slot.options().has(Flag::Filter) => {
             let (allowance, sysctls) = (&mut cx.core.allowance, cx.view.sysctls);
