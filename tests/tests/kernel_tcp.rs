@@ -61,7 +61,8 @@ impl_stream!(std::net::TcpStream, forebay::TcpStream);
 /// Connects the kernel to us and us to the kernel, and gives both ends to `test`.
 fn both_ways(lab: &Lab, test: impl Fn(&str, std::net::TcpStream, forebay::TcpStream)) {
     for Family { left, own, .. } in Family::both() {
-        let listener = forebay::TcpListener::bind(&lab.stack, SocketAddr::new(own, 0)).expect("listen");
+        let listener =
+            forebay::TcpListener::bind(&lab.stack, SocketAddr::new(own, 0)).expect("listen");
         let at = listener.local_addr().expect("address");
         let kernel = lab.left.connect(at).expect("connect to Forebay").patient();
         let (ours, peer) = listener.accept().expect("accept");
@@ -99,7 +100,10 @@ fn receive(mut stream: impl Stream, bytes: usize, step: usize) {
             assert_eq!(received, bytes, "bytes received");
             return;
         }
-        assert!(buf[..len] == pattern(received, len), "wrong bytes at {received}");
+        assert!(
+            buf[..len] == pattern(received, len),
+            "wrong bytes at {received}"
+        );
         received += len;
     }
 }
