@@ -121,36 +121,37 @@ impl RttEstimator {
 /// window old and less than two.
 #[derive(Debug, Clone)]
 pub(crate) struct MinRtt {
-    /// The least of the window before, and of the one under way.
-    least: [Duration; 2],
+    /// The least of the window before, and of the one under way, in microseconds.
+    least: [u32; 2],
+    /// Seconds.
+    window: u32,
     /// When the window under way began.
     since: Instant,
-    window: Duration,
 }
 
 impl MinRtt {
-    /// No sample yet; forgets after `window` (`tcp_min_rtt_wlen`).
+    /// No sample yet; forgets after `window` (`tcp_min_rtt_wlen`), of which seconds count.
     pub(crate) fn new(window: Duration) -> Self {
         Self {
-            least: [Duration::MAX; 2],
+            least: [u32::MAX; 2],
+            window: u32::try_from(window.as_secs()).unwrap_or(u32::MAX),
             since: Instant::ZERO,
-            window,
         }
     }
 
     /// Takes a sample.
     pub(crate) fn sample(&mut self, now: Instant, rtt: Duration) {
-        if now - self.since > self.window {
-            self.least = [self.least[1], Duration::MAX];
+        if now - self.since > Duration::from_secs(self.window.into()) {
+            self.least = [self.least[1], u32::MAX];
             self.since = now;
         }
-        self.least[1] = self.least[1].min(rtt);
+        self.least[1] = self.least[1].min(micros(rtt));
     }
 
     /// The shortest, once there was a sample.
     pub(crate) fn get(&self) -> Option<Duration> {
         let least = self.least[0].min(self.least[1]);
-        (least < Duration::MAX).then_some(least)
+        (least < u32::MAX).then(|| Duration::from_micros(least.into()))
     }
 }
 

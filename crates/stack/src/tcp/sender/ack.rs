@@ -141,7 +141,7 @@ impl Sender {
         if self.sack && !ack.sack.is_empty() {
             self.take_sacks(now, ack, &mut news, events);
         } else if news.advanced {
-            self.recovery.known_sacks = SackBlocks::new();
+            self.recovery.known_sacks = None;
         }
         if is_old && news.delivery.packets == 0 && !news.dsack {
             return AckOutcome::Old;

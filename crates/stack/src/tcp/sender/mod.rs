@@ -99,6 +99,49 @@ pub(crate) struct SenderKnobs {
     pub(crate) pacing_ca_ratio: u16,
 }
 
+/// What a sender keeps of its knobs.
+#[derive(Debug, Clone, Copy)]
+struct Knobs {
+    retries1: u8,
+    retries2: u8,
+    recovery: u8,
+    early_retrans: u8,
+    frto: u8,
+    mtu_probing: u8,
+    slow_start_after_idle: bool,
+    thin_linear_timeouts: bool,
+    reordering: u16,
+    max_reordering: u16,
+    mtu_probe_floor: u16,
+    probe_threshold: u16,
+    pacing_ss_ratio: u16,
+    pacing_ca_ratio: u16,
+    /// Seconds.
+    probe_interval: u32,
+}
+
+impl From<&SenderKnobs> for Knobs {
+    fn from(knobs: &SenderKnobs) -> Self {
+        Self {
+            retries1: knobs.retries1,
+            retries2: knobs.retries2,
+            recovery: knobs.recovery,
+            early_retrans: knobs.early_retrans,
+            frto: knobs.frto,
+            mtu_probing: knobs.mtu_probing,
+            slow_start_after_idle: knobs.slow_start_after_idle,
+            thin_linear_timeouts: knobs.thin_linear_timeouts,
+            reordering: knobs.reordering,
+            max_reordering: knobs.max_reordering,
+            mtu_probe_floor: knobs.mtu_probe_floor,
+            probe_threshold: knobs.probe_threshold,
+            pacing_ss_ratio: knobs.pacing_ss_ratio,
+            pacing_ca_ratio: knobs.pacing_ca_ratio,
+            probe_interval: u32::try_from(knobs.probe_interval.as_secs()).unwrap_or(u32::MAX),
+        }
+    }
+}
+
 impl Default for SenderKnobs {
     fn default() -> Self {
         Self {
@@ -192,6 +235,8 @@ pub(crate) struct Sender {
     /// The largest window ever.
     max_window: u32,
     mss: u16,
+    /// What SACK blocks take of a segment now.
+    option_bytes: u16,
     /// Behind the last segment sent that was not full (Minshall's variant of Nagle's algorithm).
     small_end: Seq,
     scoreboard: Scoreboard,
@@ -213,7 +258,7 @@ pub(crate) struct Sender {
     /// The last poll found that it is too early.
     is_held_by_pacing: bool,
     initial_cwnd: u32,
-    knobs: SenderKnobs,
+    knobs: Knobs,
     totals: Totals,
 }
 
@@ -269,6 +314,7 @@ impl Sender {
             window_seq: config.window_seq,
             max_window: config.window,
             mss: config.mss.max(1),
+            option_bytes: 0,
             small_end: config.first,
             scoreboard: Scoreboard::new(config.first),
             rtt,
@@ -286,7 +332,7 @@ impl Sender {
             pacer: Pacer::new(now),
             is_held_by_pacing: false,
             initial_cwnd: config.initial_cwnd,
-            knobs,
+            knobs: Knobs::from(&knobs),
             totals: Totals {
                 last_sent: now,
                 last_ack: now,
@@ -406,6 +452,12 @@ impl Sender {
     /// Bytes that may wait for their acknowledgement.
     pub(crate) fn buffer(&self) -> u32 {
         self.buffer
+    }
+
+    /// Segments that leave now carry so many bytes of options beside those that `mss` allows for:
+    /// blocks of SACK. They are that much shorter.
+    pub(crate) fn set_option_bytes(&mut self, bytes: u16) {
+        self.option_bytes = bytes;
     }
 
     /// `SO_SNDBUF`, or the knob's: the buffer's size, and how far it may grow by itself.

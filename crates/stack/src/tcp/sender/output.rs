@@ -121,7 +121,9 @@ impl Sender {
         if !sent.range.start.is_before(self.window_end()) && !is_first {
             return None;
         }
-        let most = self.burst() / u32::from(sent.mss.max(1));
+        let size = self.mss.saturating_sub(self.option_bytes).max(1);
+        self.scoreboard.recut(index, size);
+        let most = self.burst() / u32::from(size);
         self.scoreboard.split(index, quota.min(most.max(1)));
         let snapshot = self.rate.snapshot(now, false);
         self.scoreboard.retransmit(index, now, snapshot);
@@ -242,7 +244,8 @@ impl Sender {
             small if small <= 536 => small,
             window => window / 2,
         };
-        u32::from(self.mss).min(half.max(48))
+        let mss = self.mss.saturating_sub(self.option_bytes).max(1);
+        u32::from(mss).min(half.max(48))
     }
 
     /// Whether a segment that is not full waits: for its other half while corked, for the
@@ -324,6 +327,8 @@ impl Sender {
             true => last + 1,
             false => last,
         };
+        let size = self.mss.saturating_sub(self.option_bytes).max(1);
+        self.scoreboard.recut(last, size);
         let snapshot = self.rate.snapshot(now, false);
         self.scoreboard.resend(last, now, snapshot);
         let sent = *self.scoreboard.get(last)?;
@@ -338,6 +343,8 @@ impl Sender {
             return None;
         }
         if let Some(segment) = self.send_new(now, 1, true, events) {
+            // From here on it is the retransmission timer that counts.
+            self.timers.progressed();
             return Some(segment);
         }
         if self.unsent_bytes() == 0 && !self.is_fin_waiting() {

@@ -4,6 +4,8 @@
 //! Sizes are payload bytes of a segment. A search lies between a size that is known to pass and one
 //! that is not known to be too large; it tries the middle.
 
+use core::time::Duration;
+
 use super::recovery::CaState;
 use super::scoreboard::Sent;
 use super::{OutKind, OutSegment, Sender, SenderKnobs};
@@ -156,7 +158,9 @@ impl Sender {
     /// Paths change: what was too large some time ago may pass now.
     fn search_again(&mut self, now: Instant) {
         let search = &mut self.mtu_probe;
-        if now - search.ended >= self.knobs.probe_interval && search.high < search.ceiling {
+        if now - search.ended >= Duration::from_secs(self.knobs.probe_interval.into())
+            && search.high < search.ceiling
+        {
             search.high = search.ceiling;
         }
     }

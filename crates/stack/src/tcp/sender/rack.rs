@@ -12,9 +12,8 @@
 use core::time::Duration;
 
 use super::Sender;
-use super::rate::is_later;
 use super::recovery::CaState;
-use super::scoreboard::Sent;
+use super::scoreboard::{Sent, Turn};
 use crate::counters::Counter;
 use crate::tcp::events::Events;
 use crate::time::Instant;
@@ -34,7 +33,7 @@ const NO_DUPTHRESH: u8 = 4;
 /// What is known of the piece that was sent last of all that have come.
 #[derive(Debug, Clone)]
 pub(super) struct Rack {
-    newest: Option<(Instant, Seq)>,
+    newest: Option<Turn>,
     /// Its round trip.
     rtt: Duration,
     /// The while, in quarters of the shortest round trip.
@@ -71,9 +70,9 @@ impl Rack {
         if sent.ever_retrans && min_rtt.is_some_and(|least| rtt < least) {
             return;
         }
-        let this = (sent.sent_at, sent.range.end);
-        if self.newest.is_none_or(|newest| is_later(this, newest)) {
-            self.newest = Some(this);
+        let turn = sent.turn();
+        if self.newest.is_none_or(|newest| turn.is_after(newest)) {
+            self.newest = Some(turn);
             self.rtt = rtt;
         }
     }
@@ -128,9 +127,8 @@ impl Sender {
         let mut index = 0;
         while let Some(sent) = self.scoreboard.get(index) {
             let next = self.scoreboard.behind(index);
-            let was_sent = (sent.sent_at, sent.range.end);
             let is_open = !sent.sacked && (!sent.lost || sent.retrans);
-            if is_open && is_later(newest, was_sent) {
+            if is_open && newest.is_after(sent.turn()) {
                 let deadline = sent.sent_at + patience;
                 if deadline <= now {
                     self.lose(index, events);
@@ -198,7 +196,7 @@ impl Sender {
         }
         let mut wait = match self.rtt.srtt() {
             // A single segment's acknowledgement may be delayed.
-            Some(srtt) if self.scoreboard.packets_out() == 1 => 2 * srtt + self.knobs.rto_min,
+            Some(srtt) if self.scoreboard.packets_out() == 1 => 2 * srtt + self.rtt.rto_bounds().0,
             Some(srtt) => 2 * srtt + PROBE_MARGIN,
             None => crate::tcp::rtt::RTO_INITIAL,
         };

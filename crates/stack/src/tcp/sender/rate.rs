@@ -7,10 +7,9 @@
 
 use core::time::Duration;
 
-use super::scoreboard::Sent;
+use super::scoreboard::{Sent, Turn};
 use crate::tcp::congestion::RateSample;
 use crate::time::Instant;
-use crate::wire::seq::Seq;
 
 /// How far delivery was when a packet left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -36,14 +35,16 @@ pub(super) struct Rate {
     first_sent_at: Instant,
     /// Samples are the application's speed until this many are delivered; 0 if they are not.
     app_limited_until: u32,
-    /// The last sample: bytes a second, and whether it was the application's speed.
-    latest: Option<(u64, bool)>,
+    /// The last sample in bytes a second, 0 before there was one; and whether it was the
+    /// application's speed.
+    latest: u64,
+    is_latest_app_limited: bool,
 }
 
 /// The newest packet that an acknowledgement has delivered.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Delivery {
-    newest: Option<(Snapshot, Instant, Seq)>,
+    newest: Option<(Snapshot, Instant, Turn)>,
     /// Packets.
     pub(super) packets: u32,
 }
@@ -52,19 +53,14 @@ impl Delivery {
     /// Takes account of a piece that is delivered now.
     pub(super) fn add(&mut self, sent: &Sent) {
         self.packets += sent.packets();
-        let is_newer = self
+        let turn = sent.turn();
+        if self
             .newest
-            .is_none_or(|(_, at, end)| is_later((sent.sent_at, sent.range.end), (at, end)));
-        if is_newer {
-            self.newest = Some((sent.rate, sent.sent_at, sent.range.end));
+            .is_none_or(|(_, _, newest)| turn.is_after(newest))
+        {
+            self.newest = Some((sent.rate, sent.sent_at, turn));
         }
     }
-}
-
-/// Whether the first was sent after the second; of what left at once, the end of the stream did
-/// (RFC 8985 section 6.2, `RACK_sent_after`).
-pub(super) fn is_later(this: (Instant, Seq), other: (Instant, Seq)) -> bool {
-    this.0 > other.0 || (this.0 == other.0 && this.1.is_after(other.1))
 }
 
 impl Rate {
@@ -89,7 +85,7 @@ impl Rate {
 
     /// The last sample in bytes a second, and whether it was the application's speed.
     pub(super) fn latest(&self) -> Option<(u64, bool)> {
-        self.latest
+        (self.latest > 0).then_some((self.latest, self.is_latest_app_limited))
     }
 
     /// Packets delivered over the connection's life.
@@ -128,8 +124,9 @@ impl Rate {
         let bytes_per_sec =
             u64::try_from(bytes * 1_000_000_000 / interval.as_nanos()).unwrap_or(u64::MAX);
         let is_app_limited = snapshot.is_app_limited;
-        if !is_app_limited || self.latest.is_none_or(|(rate, _)| bytes_per_sec >= rate) {
-            self.latest = Some((bytes_per_sec, is_app_limited));
+        if !is_app_limited || bytes_per_sec >= self.latest {
+            self.latest = bytes_per_sec;
+            self.is_latest_app_limited = is_app_limited;
         }
         Some(RateSample {
             bytes_per_sec,

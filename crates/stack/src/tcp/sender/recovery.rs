@@ -62,8 +62,8 @@ pub(super) struct Recovery {
     pub(super) holds_retransmissions: bool,
     /// Packets that may overtake one before it counts as lost.
     pub(super) reordering: u16,
-    /// The blocks of the last acknowledgement: what they cover is marked already.
-    pub(super) known_sacks: SackBlocks,
+    /// The blocks of the last acknowledgement, if it had any: what they cover is marked already.
+    pub(super) known_sacks: Option<Box<SackBlocks>>,
     /// Packets that the peer says came twice, over the connection's life.
     pub(super) came_twice: u32,
     /// The congestion window as the reduction began.
@@ -85,7 +85,7 @@ impl Recovery {
             is_timeout_doubted: false,
             holds_retransmissions: false,
             reordering: knobs.reordering,
-            known_sacks: SackBlocks::new(),
+            known_sacks: None,
             came_twice: 0,
             prior_cwnd: 0,
             delivered: 0,
@@ -407,7 +407,7 @@ impl Sender {
         if is_reneging {
             events.count(Counter::TcpExtTCPSACKReneging);
             self.scoreboard.forget_sacks();
-            self.recovery.known_sacks = SackBlocks::new();
+            self.recovery.known_sacks = None;
         } else if !self.sack {
             self.scoreboard.forget_duplicates();
         }

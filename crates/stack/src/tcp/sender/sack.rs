@@ -28,7 +28,9 @@ impl Sender {
         let highest = self.scoreboard.highest_sacked();
         let high_seq = self.recovery.high_seq;
         let min_rtt = self.min_rtt.get();
-        let known = core::mem::take(&mut self.recovery.known_sacks);
+        let kept = self.recovery.known_sacks.take();
+        let known = kept.as_deref().copied().unwrap_or_default();
+        let mut fresh = SackBlocks::new();
         let next = self.next;
         let una = self.una;
         for block in blocks {
@@ -42,7 +44,7 @@ impl Sender {
                 }
                 continue;
             }
-            self.recovery.known_sacks.push(block);
+            fresh.push(block);
             let rack = &mut self.rack;
             let scoreboard = &mut self.scoreboard;
             for_each_unknown(block, &known, |look| {
@@ -64,6 +66,11 @@ impl Sender {
                     }
                 });
             });
+        }
+        if !fresh.is_empty() {
+            let mut kept = kept.unwrap_or_default();
+            *kept = fresh;
+            self.recovery.known_sacks = Some(kept);
         }
     }
 

@@ -33,7 +33,9 @@ pub(super) struct Sent {
     pub(super) ever_retrans: bool,
     /// Of a run's first and last record: how many records the run has.
     run: u32,
-    /// When it was sent last.
+    /// Which transmission it was sent with last; they are counted.
+    order: u32,
+    /// When that was.
     pub(super) sent_at: Instant,
     /// How far delivery was then.
     pub(super) rate: Snapshot,
@@ -51,6 +53,7 @@ impl Sent {
             retrans: false,
             ever_retrans: false,
             run: 0,
+            order: 0,
             sent_at: now,
             rate,
         }
@@ -61,9 +64,32 @@ impl Sent {
         self.range.len() - u32::from(self.fin)
     }
 
+    /// When it was sent last, in the order in which pieces left.
+    pub(super) fn turn(&self) -> Turn {
+        Turn(self.order, self.range.end)
+    }
+
     /// Segments.
     pub(super) fn packets(&self) -> u32 {
         self.payload().div_ceil(u32::from(self.mss.max(1))).max(1)
+    }
+}
+
+/// When a piece was sent: with which transmission, and where in it.
+///
+/// The clock would not do (RFC 8985 section 6.2 has it): it stands still while a batch of
+/// acknowledgements is handled, and what is retransmitted then would seem to have left before what
+/// lies further on and left in the same batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Turn(u32, Seq);
+
+impl Turn {
+    /// Whether it was after `other`.
+    pub(super) fn is_after(self, other: Self) -> bool {
+        match self.0.wrapping_sub(other.0) as i32 {
+            0 => self.1.is_after(other.1),
+            ahead => ahead > 0,
+        }
     }
 }
 
@@ -83,6 +109,8 @@ pub(super) struct Scoreboard {
     retransmit_from: Seq,
     /// Behind the last byte that the peer has, acknowledged or not.
     highest_sacked: Seq,
+    /// Transmissions so far, modulo 2^32.
+    transmissions: u32,
 }
 
 impl Scoreboard {
@@ -96,6 +124,7 @@ impl Scoreboard {
             retrans_out: 0,
             retransmit_from: first,
             highest_sacked: first,
+            transmissions: 0,
         }
     }
 
@@ -144,7 +173,13 @@ impl Scoreboard {
     /// Adds what was just sent for the first time.
     pub(super) fn push(&mut self, sent: Sent) {
         self.packets_out += sent.packets();
-        self.records.push_back(sent);
+        let order = self.next_order();
+        self.records.push_back(Sent { order, ..sent });
+    }
+
+    fn next_order(&mut self) -> u32 {
+        self.transmissions = self.transmissions.wrapping_add(1);
+        self.transmissions
     }
 
     /// Takes out what is acknowledged, everything before `una`, and shows each piece.
@@ -364,6 +399,7 @@ impl Scoreboard {
 
     /// A record leaves again, now.
     pub(super) fn retransmit(&mut self, index: usize, now: Instant, rate: Snapshot) {
+        self.resend(index, now, rate);
         let Some(sent) = self.records.get_mut(index) else {
             return;
         };
@@ -371,15 +407,14 @@ impl Scoreboard {
             self.retrans_out += sent.packets();
         }
         sent.retrans = true;
-        sent.ever_retrans = true;
-        sent.sent_at = now;
-        sent.rate = rate;
     }
 
     /// A record leaves again, now, as a probe: not because it is lost, so it is not counted twice.
     pub(super) fn resend(&mut self, index: usize, now: Instant, rate: Snapshot) {
+        let order = self.next_order();
         if let Some(sent) = self.records.get_mut(index) {
             sent.ever_retrans = true;
+            sent.order = order;
             sent.sent_at = now;
             sent.rate = rate;
         }
@@ -387,18 +422,23 @@ impl Scoreboard {
 
     /// Segments carry no more than `mss` from now on: packets are counted anew.
     pub(super) fn resegment(&mut self, mss: u16) {
-        for sent in &mut self.records {
-            if sent.mss <= mss {
-                continue;
-            }
-            let before = sent.packets();
-            sent.mss = mss;
-            let more = sent.packets() - before;
-            self.packets_out += more;
-            self.sacked_out += if sent.sacked { more } else { 0 };
-            self.lost_out += if sent.lost { more } else { 0 };
-            self.retrans_out += if sent.retrans { more } else { 0 };
+        for index in 0..self.records.len() {
+            self.recut(index, mss);
         }
+    }
+
+    /// The segments of a record carry no more than `mss`.
+    pub(super) fn recut(&mut self, index: usize, mss: u16) {
+        let Some(sent) = self.records.get_mut(index).filter(|sent| sent.mss > mss) else {
+            return;
+        };
+        let before = sent.packets();
+        sent.mss = mss;
+        let more = sent.packets() - before;
+        self.packets_out += more;
+        self.sacked_out += if sent.sacked { more } else { 0 };
+        self.lost_out += if sent.lost { more } else { 0 };
+        self.retrans_out += if sent.retrans { more } else { 0 };
     }
 
     /// Without SACK: a duplicate acknowledgement says that some packet has come.

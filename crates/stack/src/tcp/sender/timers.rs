@@ -40,14 +40,12 @@ pub(super) struct Timers {
     pub(super) backoff: u8,
     /// Timeouts since the last progress.
     pub(super) retransmits: u8,
-    /// When the first of these was.
-    stalled_since: Option<Instant>,
     /// Probes of the window since the last answer.
     pub(super) probes_out: u8,
-    /// Since when the window is probed without progress.
-    probing_since: Option<Instant>,
-    /// `TCP_USER_TIMEOUT`; zero is none.
-    user_timeout: Duration,
+    /// When the first of these timeouts was, or of these probes.
+    stalled_since: Option<Instant>,
+    /// `TCP_USER_TIMEOUT` in milliseconds; zero is none.
+    user_timeout: u32,
     /// Timeouts before giving up, where the connection has no socket any more.
     orphan_retries: Option<u8>,
 }
@@ -65,6 +63,10 @@ impl Timers {
     pub(super) fn progressed(&mut self) {
         self.retransmits = 0;
         self.stalled_since = None;
+    }
+
+    fn user_timeout(&self) -> Duration {
+        Duration::from_millis(self.user_timeout.into())
     }
 
     /// The peer is alive.
@@ -98,7 +100,7 @@ impl Sender {
     /// `TCP_USER_TIMEOUT`: how long sent bytes may wait for their acknowledgement; zero leaves it to
     /// `tcp_retries2`.
     pub(crate) fn set_user_timeout(&mut self, timeout: Duration) {
-        self.timers.user_timeout = timeout;
+        self.timers.user_timeout = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
     }
 
     /// The application has closed the socket: gives up after so many timeouts
@@ -165,7 +167,7 @@ impl Sender {
         let waited = now - since;
         let patience = match self.timers.orphan_retries {
             Some(retries) => self.patience(retries),
-            None if !self.timers.user_timeout.is_zero() => self.timers.user_timeout,
+            None if self.timers.user_timeout > 0 => self.timers.user_timeout(),
             None => self.patience(self.knobs.retries2),
         };
         waited >= patience
@@ -187,7 +189,7 @@ impl Sender {
     /// The timeout, or what is left of the user's.
     pub(super) fn rto_within_user_timeout(&self, now: Instant) -> Duration {
         let rto = self.rtt.rto(self.timers.backoff);
-        let timeout = self.timers.user_timeout;
+        let timeout = self.timers.user_timeout();
         match self.timers.stalled_since {
             Some(since) if !timeout.is_zero() => {
                 let left = timeout.saturating_sub(now - since);
@@ -203,11 +205,11 @@ impl Sender {
             return None;
         }
         if self.unsent_bytes() == 0 && !self.is_fin_waiting() {
-            self.timers.probing_since = None;
+            self.timers.stalled_since = None;
             return None;
         }
-        let since = *self.timers.probing_since.get_or_insert(now);
-        let timeout = self.timers.user_timeout;
+        let since = *self.timers.stalled_since.get_or_insert(now);
+        let timeout = self.timers.user_timeout();
         let is_over = !timeout.is_zero() && now - since >= timeout;
         let retries = self.timers.orphan_retries.unwrap_or(self.knobs.retries2);
         if is_over || self.timers.probes_out >= retries {
@@ -268,7 +270,7 @@ impl Sender {
         if self.window_end().since(self.next) >= wanted {
             self.timers.armed = None;
             self.timers.backoff = 0;
-            self.timers.probing_since = None;
+            self.timers.stalled_since = None;
         }
     }
 

@@ -67,6 +67,8 @@ pub(super) struct Wire {
     /// Packets a millisecond, and how many may wait; 0 is no limit.
     pub(super) rate: u64,
     pub(super) queue: u64,
+    /// The application reads now and then, so that the window closes; this often it does at once.
+    pub(super) reads: u64,
 }
 
 impl Default for Wire {
@@ -79,6 +81,7 @@ impl Default for Wire {
             duplicate: 0,
             rate: 0,
             queue: 0,
+            reads: 1_000,
         }
     }
 }
@@ -91,6 +94,8 @@ enum Arriving {
         ts: u64,
     },
     Probe,
+    /// No packet: the application at the other end wakes up.
+    Read,
     Ack {
         ack: Seq,
         window: u32,
@@ -112,7 +117,9 @@ struct Peer {
     pending: bool,
     pending_echo: u64,
     ts_recent: u64,
-    window: u32,
+    /// Bytes that it may hold unread.
+    buffer: u64,
+    consumed: u64,
 }
 
 pub(super) struct Sim {
@@ -162,7 +169,8 @@ impl Sim {
                 pending: false,
                 pending_echo: 0,
                 ts_recent: 0,
-                window: config.window,
+                buffer: u64::from(config.window),
+                consumed: 0,
             },
             total,
             written: 0,
@@ -270,7 +278,7 @@ impl Sim {
         } else {
             self.wire.ack_loss
         };
-        if self.dice.falls(loss) {
+        if self.dice.falls(loss) && !matches!(what, Arriving::Read) {
             return;
         }
         let mut at = self.now + self.wire.delay;
@@ -349,6 +357,14 @@ impl Sim {
                     let ts = self.now.as_millis();
                     self.send_ack(None, ts);
                 }
+                Some(Arriving::Read) => {
+                    let was_closed = self.peer.window() < 2_000;
+                    self.peer.consumed = self.peer.next;
+                    if was_closed {
+                        let ts = self.now.as_millis();
+                        self.send_ack(None, ts);
+                    }
+                }
                 None => {}
             }
             self.work();
@@ -372,6 +388,12 @@ impl Sim {
             assert_eq!(to, self.total, "the end is where it belongs");
             peer.fin = Some(to);
         }
+        assert!(
+            to <= peer.consumed + peer.buffer,
+            "within the window: {to}, {} and {}",
+            peer.consumed,
+            peer.buffer
+        );
         let end = to + u64::from(fin);
         let covered = |from: u64, to: u64| {
             peer.came
@@ -406,6 +428,13 @@ impl Sim {
         if in_order {
             peer.ts_recent = ts;
         }
+        if self.dice.falls(self.wire.reads) {
+            peer.consumed = peer.next;
+        } else {
+            self.serial += 1;
+            let at = self.now + Duration::from_millis(self.dice.roll() % 500);
+            self.flying.insert((at, self.serial), Arriving::Read);
+        }
         let echo = peer.ts_recent;
         if is_duplicate || had_gap || fin || peer.pending || !in_order {
             let dsack = is_duplicate.then_some((from, end));
@@ -438,7 +467,7 @@ impl Sim {
             }
         }
         let ack = seq(peer.next_with_fin());
-        let window = peer.window;
+        let window = u32::try_from(peer.window()).unwrap();
         self.fly(
             Arriving::Ack {
                 ack,
@@ -452,6 +481,10 @@ impl Sim {
 }
 
 impl Peer {
+    fn window(&self) -> u64 {
+        self.buffer - (self.next - self.consumed)
+    }
+
     fn next_with_fin(&self) -> u64 {
         match self.came.get(&0) {
             Some(&until) => until,

@@ -3,7 +3,8 @@
 use core::time::Duration;
 
 use super::hand::{FIRSTS, Hand};
-use crate::tcp::sender::{AckOutcome, TimerKind};
+use crate::tcp::congestion::Congestion;
+use crate::tcp::sender::{AckOutcome, Sender, TimerKind};
 use crate::wire::seq::Seq;
 
 #[test]
@@ -699,4 +700,28 @@ fn a_path_that_swallows_large_segments_gets_smaller_ones() {
     assert_eq!(hand.sleep().out(), "R0:1012");
     hand.sleep().out();
     assert_eq!(hand.sender.mss(), 506);
+}
+
+#[test]
+fn blocks_take_room_of_segments() {
+    let mut hand = Hand::new(|_| {});
+    hand.write(4_000);
+    hand.sender.set_option_bytes(12);
+    assert_eq!(hand.out(), "0:4000P", "five segments");
+    assert_eq!(hand.sender.info(hand.now).unacked, 5);
+    hand.sender.set_option_bytes(28);
+    hand.wait(100).sack(0, &[(988, 4_000)]);
+    assert_eq!(hand.out(), "R0:988");
+    assert_eq!(
+        hand.sender.info(hand.now).unacked,
+        6,
+        "the first is two now"
+    );
+}
+
+/// A million connections are to fit: one that is idle holds nothing but this.
+#[test]
+fn a_sender_is_small() {
+    let size = size_of::<Sender>() - size_of::<Congestion>();
+    assert!(size <= 600, "{size} bytes");
 }
