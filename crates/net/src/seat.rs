@@ -101,6 +101,9 @@ impl Seat {
         *claimed = Some(waker.clone());
         drop(claimed);
         stack.set_backlog_waker(self.number, waker.clone());
+        if self.number == 0 {
+            stack.set_deadline_waker(waker.clone());
+        }
         if self.number == 0
             && let Some(loopback) = stack.transmit_queue(LOOPBACK)
         {

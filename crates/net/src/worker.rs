@@ -164,12 +164,21 @@ fn sleep(
     turn: &Turn,
 ) -> io::Result<()> {
     let now = shared.clock.now();
-    let timeout = turn.deadline.map(|deadline| deadline - now);
+    // What belongs to no device is the first worker's, and so are deadlines that others set.
+    let sees_to_deadlines = seat.number() == 0;
+    let deadline = match sees_to_deadlines {
+        true => shared.stack.going_to_sleep(turn.deadline),
+        false => turn.deadline,
+    };
+    let timeout = deadline.map(|deadline| deadline - now);
     let mut fds = vec![alarm.event.as_fd()];
     driver.fds(&mut fds);
     seat.idle().begin(now);
     let ready = poll::wait(&fds, timeout);
     seat.idle().end(shared.clock.now());
+    if sees_to_deadlines {
+        shared.stack.woken_up();
+    }
     let ready = ready?;
     if ready.first() == Some(&0) {
         alarm.event.drain()?;

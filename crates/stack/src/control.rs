@@ -90,7 +90,11 @@ impl Stack {
                 let entries = u32::try_from(self.knob(knob)).unwrap_or(u32::MAX);
                 self.steering.set_sock_flow_entries(entries);
             }
-            _ => self.bump_input_generation(),
+            _ => {
+                let tcp_mem = self.with_sysctls(Sysctls::tcp_mem);
+                self.tcp.memory.set_limits(tcp_mem);
+                self.bump_input_generation();
+            }
         }
         result
     }

@@ -121,6 +121,7 @@ fn sysctl_problem(knob: &Sysctl, error: &SysctlError) -> Problem {
             let what = format!("{name}: found {value:?}, expected {expected}");
             Problem::new(knob.value.span(), what)
         }
+        SysctlError::ReadOnly(_) => Problem::new(knob.name.span(), error.to_string()),
     }
 }
 

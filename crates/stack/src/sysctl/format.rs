@@ -96,3 +96,8 @@ pub(super) fn algorithm(value: i64) -> Algorithm {
     let index = usize::try_from(value).unwrap_or_default();
     ALGORITHMS.get(index).copied().unwrap_or_default()
 }
+
+/// The names of all algorithms.
+pub(super) fn available_algorithms() -> String {
+    ALGORITHMS.map(Algorithm::name).join(" ")
+}

@@ -15,6 +15,9 @@ pub use self::table::{ConfKnob, Definition, Knob};
 use self::triple::{TRIPLES, Triple};
 use crate::tcp::Algorithm;
 
+/// What `net.ipv4.tcp_congestion_control` may be set to. Nobody sets this one: it says what there is.
+const AVAILABLE: &str = "net.ipv4.tcp_available_congestion_control";
+
 /// Packs a port range into a knob's value.
 pub const fn port_range(first: u16, last: u16) -> i64 {
     ((first as i64) << 16) | last as i64
@@ -38,6 +41,9 @@ pub enum SysctlError {
         /// What would have been right.
         expected: String,
     },
+    /// EACCES.
+    #[error("{0} can only be read")]
+    ReadOnly(&'static str),
 }
 
 /// The values of all knobs: one immutable snapshot.
@@ -172,6 +178,9 @@ impl Sysctls {
     ///
     /// [`SysctlError::NotFound`].
     pub fn read(&self, name: &str) -> Result<String, SysctlError> {
+        if canonical(name) == AVAILABLE {
+            return Ok(format::available_algorithms());
+        }
         if let Some(triple) = Triple::called(&canonical(name)) {
             return Ok(Triple::print(self.triple(triple)));
         }
@@ -190,6 +199,9 @@ impl Sysctls {
             value: text.to_owned(),
             expected,
         };
+        if canonical(name) == AVAILABLE {
+            return Err(SysctlError::ReadOnly(AVAILABLE));
+        }
         if let Some(triple) = Triple::called(&canonical(name)) {
             let numbers = triple
                 .parse(text)
@@ -217,10 +229,13 @@ impl Sysctls {
 
     /// Every knob with its value, sorted by name.
     pub fn list(&self) -> Vec<(String, String)> {
-        let mut list = vec![(
-            "net.ipv4.ip_forward".to_owned(),
-            self.conf_all(ConfKnob::V4Forwarding).to_string(),
-        )];
+        let mut list = vec![
+            (
+                "net.ipv4.ip_forward".to_owned(),
+                self.conf_all(ConfKnob::V4Forwarding).to_string(),
+            ),
+            (AVAILABLE.to_owned(), format::available_algorithms()),
+        ];
         for (knob, definition) in KNOBS {
             let place = Place::Stack(**knob);
             list.push((definition.name.to_owned(), place.print(self.get(**knob))));
@@ -320,7 +335,7 @@ impl Place {
     }
 }
 
-/// The names of all knobs, for completion.
+/// The names of all knobs that can be written, for completion.
 pub fn names() -> impl Iterator<Item = &'static str> {
     let stack = KNOBS.iter().map(|(_, definition)| definition.name);
     let triples = TRIPLES.iter().map(|(_, definition)| definition.name);

@@ -36,6 +36,8 @@ macro_rules! knobs {
 
 const U8: i64 = u8::MAX as i64;
 const INT: i64 = i32::MAX as i64;
+/// What Linux can count in an `int` of its ticks, 250 a second.
+const SECONDS: i64 = INT / 250;
 
 knobs! {
     /// Knobs of the whole stack.
@@ -130,72 +132,72 @@ knobs! {
         "the same for one whose socket is closed; 0: 8";
     TcpMaxOrphans = "net.ipv4.tcp_max_orphans", 65_536, 0 => INT,
         "connections whose sockets are closed; more are reset";
-    TcpFinTimeout = "net.ipv4.tcp_fin_timeout", 60, 0 => INT,
+    TcpFinTimeout = "net.ipv4.tcp_fin_timeout", 60, 0 => SECONDS,
         "seconds that a closed socket's connection waits for the peer's FIN";
     TcpMaxTwBuckets = "net.ipv4.tcp_max_tw_buckets", 262_144, 0 => INT,
         "connections in TIME-WAIT; more are forgotten at once";
     TcpTwReuse = "net.ipv4.tcp_tw_reuse", 2, 0 => 2,
         "connect from ports of connections in TIME-WAIT, where timestamps make that safe; 2: on the loopback only";
     TcpRfc1337 = "net.ipv4.tcp_rfc1337", 0, 0 => U8, "resets don't end TIME-WAIT";
-    TcpKeepaliveTime = "net.ipv4.tcp_keepalive_time", 7_200, 1 => 32_767,
+    TcpKeepaliveTime = "net.ipv4.tcp_keepalive_time", 7_200, 1 => SECONDS,
         "seconds that a connection is idle before keepalives are sent";
-    TcpKeepaliveIntvl = "net.ipv4.tcp_keepalive_intvl", 75, 1 => 32_767,
+    TcpKeepaliveIntvl = "net.ipv4.tcp_keepalive_intvl", 75, 1 => SECONDS,
         "seconds between keepalives";
-    TcpKeepaliveProbes = "net.ipv4.tcp_keepalive_probes", 9, 1 => 127,
+    TcpKeepaliveProbes = "net.ipv4.tcp_keepalive_probes", 9, 0 => U8,
         "keepalives without an answer before a connection is given up";
-    TcpWindowScaling = "net.ipv4.tcp_window_scaling", 1, 0 => 1, "windows beyond 64 KiB (RFC 7323)";
-    TcpTimestamps = "net.ipv4.tcp_timestamps", 1, 0 => 2,
+    TcpWindowScaling = "net.ipv4.tcp_window_scaling", 1, 0 => U8, "windows beyond 64 KiB (RFC 7323)";
+    TcpTimestamps = "net.ipv4.tcp_timestamps", 1, 0 => U8,
         "timestamps (RFC 7323); 1: each connection's from a start of its own; 2: all from one";
-    TcpSack = "net.ipv4.tcp_sack", 1, 0 => 1, "selective acknowledgements (RFC 2018)";
-    TcpDsack = "net.ipv4.tcp_dsack", 1, 0 => 1, "tell of bytes that came twice (RFC 2883)";
+    TcpSack = "net.ipv4.tcp_sack", 1, 0 => U8, "selective acknowledgements (RFC 2018)";
+    TcpDsack = "net.ipv4.tcp_dsack", 1, 0 => U8, "tell of bytes that came twice (RFC 2883)";
     TcpEcn = "net.ipv4.tcp_ecn", 2, 0 => 2,
         "congestion notification (RFC 3168); 1: ask for it and agree to it; 2: agree only";
-    TcpSyncookies = "net.ipv4.tcp_syncookies", 1, 0 => 2,
+    TcpSyncookies = "net.ipv4.tcp_syncookies", 1, 0 => U8,
         "answer SYNs that there is no room for with cookies (RFC 4987); 2: all SYNs";
     TcpMaxSynBacklog = "net.ipv4.tcp_max_syn_backlog", 4_096, 0 => INT,
         "half-open connections of a listener, where there are no cookies";
-    TcpAbortOnOverflow = "net.ipv4.tcp_abort_on_overflow", 0, 0 => 1,
+    TcpAbortOnOverflow = "net.ipv4.tcp_abort_on_overflow", 0, 0 => U8,
         "reset connections that a listener has no room for, instead of waiting for room";
     TcpChallengeAckLimit = "net.ipv4.tcp_challenge_ack_limit", INT, 0 => INT,
         "challenges a second (RFC 5961 section 7), all connections together";
     TcpInvalidRatelimit = "net.ipv4.tcp_invalid_ratelimit", 500, 0 => INT,
         "milliseconds between answers of a connection to segments that don't belong";
-    TcpSlowStartAfterIdle = "net.ipv4.tcp_slow_start_after_idle", 1, 0 => 1,
+    TcpSlowStartAfterIdle = "net.ipv4.tcp_slow_start_after_idle", 1, 0 => U8,
         "start slowly again after a pause (RFC 5681 section 4.1)";
-    TcpModerateRcvbuf = "net.ipv4.tcp_moderate_rcvbuf", 1, 0 => 1,
+    TcpModerateRcvbuf = "net.ipv4.tcp_moderate_rcvbuf", 1, 0 => U8,
         "receive buffers grow with use, up to tcp_rmem's third";
-    TcpReordering = "net.ipv4.tcp_reordering", 3, 1 => INT,
+    TcpReordering = "net.ipv4.tcp_reordering", 3, 1 => 300,
         "packets by which others may overtake one before it is thought lost, at first";
     TcpMaxReordering = "net.ipv4.tcp_max_reordering", 300, 1 => INT,
         "the same at most, as learnt from what came late";
-    TcpRecovery = "net.ipv4.tcp_recovery", 1, 0 => 7,
+    TcpRecovery = "net.ipv4.tcp_recovery", 1, 0 => U8,
         "find losses by time (RFC 8985); 0: by counting alone";
     TcpEarlyRetrans = "net.ipv4.tcp_early_retrans", 3, 0 => 4,
         "probe for a loss at the end of a flight (RFC 8985 section 7); 0: never";
-    TcpFrto = "net.ipv4.tcp_frto", 2, 0 => 2, "find timeouts that were none (RFC 5682)";
+    TcpFrto = "net.ipv4.tcp_frto", 2, 0 => U8, "find timeouts that were none (RFC 5682)";
     TcpRtoMinUs = "net.ipv4.tcp_rto_min_us", 200_000, 1 => INT,
         "microseconds that a retransmission waits at least";
     TcpRtoMaxMs = "net.ipv4.tcp_rto_max_ms", 120_000, 1_000 => 120_000,
         "milliseconds that a retransmission waits at most";
     TcpMinRttWlen = "net.ipv4.tcp_min_rtt_wlen", 300, 0 => 86_400,
         "seconds that the shortest round trip is remembered";
-    TcpThinLinearTimeouts = "net.ipv4.tcp_thin_linear_timeouts", 0, 0 => 1,
+    TcpThinLinearTimeouts = "net.ipv4.tcp_thin_linear_timeouts", 0, 0 => U8,
         "timeouts of connections with little under way don't double at first";
     TcpMtuProbeFloor = "net.ipv4.tcp_mtu_probe_floor", 48, 48 => 65_535,
         "payload of segments below which a search for the path's MTU does not go";
-    TcpMtuProbing = "net.ipv4.tcp_mtu_probing", 0, 0 => 2,
+    TcpMtuProbing = "net.ipv4.tcp_mtu_probing", 0, 0 => U8,
         "find the path's MTU by trying (RFC 4821); 1: when a path swallows large segments; 2: always";
     TcpBaseMss = "net.ipv4.tcp_base_mss", 1_024, 1 => INT, "bytes of segments that such a search begins with";
     TcpMinSndMss = "net.ipv4.tcp_min_snd_mss", 48, 48 => 65_535,
         "payload of the smallest segment that a peer or a router can make us send";
-    TcpProbeInterval = "net.ipv4.tcp_probe_interval", 600, 0 => INT,
+    TcpProbeInterval = "net.ipv4.tcp_probe_interval", 600, 0 => 17_179_869,
         "seconds until larger segments are tried again";
     TcpProbeThreshold = "net.ipv4.tcp_probe_threshold", 8, 0 => INT,
         "bytes: a search for the path's MTU ends when no more than this is left to find out";
     TcpPacingSsRatio = "net.ipv4.tcp_pacing_ss_ratio", 200, 0 => 1_000,
         "percent of a window a round trip at which paced connections send in slow start";
     TcpPacingCaRatio = "net.ipv4.tcp_pacing_ca_ratio", 120, 0 => 1_000, "the same afterwards";
-    TcpStdurg = "net.ipv4.tcp_stdurg", 0, 0 => 1,
+    TcpStdurg = "net.ipv4.tcp_stdurg", 0, 0 => U8,
         "the urgent pointer names the last urgent byte (RFC 1122), not the one behind it";
     TcpCongestionControl = "net.ipv4.tcp_congestion_control", 1, 0 => 2,
         "congestion control of new connections: reno, cubic or bbr";

@@ -117,3 +117,54 @@ fn congestion_control_goes_by_name() {
         assert!(sysctls.write(name, bad).is_err(), "{bad}");
     }
 }
+
+#[test]
+fn what_congestion_control_there_is_can_only_be_read() {
+    let mut sysctls = Sysctls::default();
+    let name = "net.ipv4.tcp_available_congestion_control";
+    let available = sysctls.read(name).unwrap();
+    assert_eq!(available, "reno cubic bbr");
+    for algorithm in available.split(' ') {
+        sysctls
+            .write("net.ipv4.tcp_congestion_control", algorithm)
+            .unwrap();
+    }
+    assert_eq!(
+        sysctls.write("net/ipv4/tcp_available_congestion_control", "reno"),
+        Err(SysctlError::ReadOnly(name))
+    );
+    assert!(sysctls.list().contains(&(name.to_owned(), available)));
+}
+
+/// Found out by writing to Linux 6.18's own.
+#[test]
+fn knobs_of_tcp_take_what_linux_takes() {
+    let mut sysctls = Sysctls::default();
+    for (name, least, most) in [
+        ("syn_retries", 1, 127),
+        ("fin_timeout", 0, 8_589_934),
+        ("keepalive_time", 1, 8_589_934),
+        ("keepalive_intvl", 1, 8_589_934),
+        ("keepalive_probes", 0, 255),
+        ("timestamps", 0, 255),
+        ("tw_reuse", 0, 2),
+        ("ecn", 0, 2),
+        ("early_retrans", 0, 4),
+        ("reordering", 1, 300),
+        ("recovery", 0, 255),
+        ("min_rtt_wlen", 0, 86_400),
+        ("min_snd_mss", 48, 65_535),
+        ("probe_interval", 0, 17_179_869),
+        ("rto_max_ms", 1_000, 120_000),
+        ("pacing_ss_ratio", 0, 1_000),
+    ] {
+        let name = format!("net.ipv4.tcp_{name}");
+        for good in [least, most] {
+            sysctls.write(&name, &i64::to_string(&good)).unwrap();
+            assert_eq!(sysctls.read(&name).unwrap(), good.to_string());
+        }
+        for bad in [least - 1, most + 1] {
+            assert!(sysctls.write(&name, &bad.to_string()).is_err(), "{name}");
+        }
+    }
+}

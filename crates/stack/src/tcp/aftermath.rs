@@ -8,6 +8,7 @@ use core::time::Duration;
 use super::connection::segment::Outgoing;
 use super::connection::{Connection, State, Wake};
 use super::output::Path;
+use super::place::release_port_of;
 use super::socket::{Role, Socket};
 use super::terms;
 use super::time_wait::{Ended, OldClock, TIME_WAIT_LEN, TimeWait};
@@ -37,7 +38,7 @@ pub(super) fn of(cx: &mut Context<'_>, id: SocketId, socket: &mut Socket, wake: 
         && socket.armed.is_none_or(|armed| deadline < armed)
     {
         socket.armed = Some(deadline);
-        cx.stack.tcp.timers.schedule(id, deadline);
+        cx.stack.tcp.schedule(id, deadline, cx.now);
     }
     Aftermath {
         wakers: socket.take_wakers(wake),
@@ -156,6 +157,7 @@ fn remain(
     entry.device = socket.settings.device;
     entry.reuse_addr = socket.settings.flags.reuse_addr;
     entry.reuse_port = socket.settings.flags.reuse_port;
+    socket.bequeath_port(&mut entry);
     let max = cx.view.sysctls.get(Knob::TcpMaxTwBuckets);
     let max = usize::try_from(max).unwrap_or(0);
     let until = cx.now + stays;
@@ -166,6 +168,7 @@ fn remain(
         .to_time_wait(id, &entry, until, max);
     if !has_place {
         cx.core.count(Counter::TcpExtTCPTimeWaitOverflow);
+        release_port_of(cx, socket.local, &entry);
     }
     has_place
 }

@@ -1,8 +1,8 @@
 //! What time does to connections.
 
-use super::TcpError;
 use super::connection::Wake;
 use super::socket::{Role, Socket, with_socket};
+use super::{TcpError, place};
 use crate::core::Context;
 use crate::counters::Counter;
 use crate::time::Instant;
@@ -17,16 +17,11 @@ pub(crate) fn expire(cx: &mut Context<'_>) -> Option<Instant> {
     }
     cx.core.due = due;
     super::listen::expire(cx);
-    stack
-        .tcp
-        .connections
-        .expire(now, |_, _| cx.core.count(Counter::TcpExtTW));
-    let deadlines = [
-        stack.tcp.timers.next_deadline(),
-        stack.tcp.requests.next_deadline(),
-        stack.tcp.connections.next_deadline(),
-    ];
-    deadlines.into_iter().flatten().min()
+    stack.tcp.connections.expire(now, |flow, entry| {
+        cx.core.count(Counter::TcpExtTW);
+        place::release_port_of(cx, flow.local(), entry);
+    });
+    stack.tcp.next_deadline()
 }
 
 impl Socket {

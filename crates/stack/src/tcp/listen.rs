@@ -7,27 +7,29 @@ use super::connection::Wake;
 use super::connection::clock::TimestampClock;
 use super::connection::handshake::{Agreed, DEFAULT_MSS};
 use super::connection::segment::Outgoing;
+use super::listeners::{Chosen, Pick};
 use super::output::Path;
 use super::receive::{Arrived, Fate, to_socket};
-use super::request::Request;
+use super::request::{Expired, Request};
 use super::socket::settings::Settings;
 use super::socket::{Role, Socket, with_socket};
 use super::terms::{self, Terms};
-use super::{Accepted, aftermath};
+use super::{Accepted, cookies};
 use crate::core::Context;
 use crate::counters::Counter;
+use crate::demux::flow::Flow;
 use crate::drop::DropReason;
-use crate::family::Family;
+use crate::family::{Family, V4, V6};
 use crate::packet::{IpVersion, Packet};
 use crate::socket::SocketId;
 use crate::sysctl::Knob;
+use crate::transmit;
 use crate::wire::seq::Seq;
 use crate::wire::tcp::{FLAG_ACK, FLAG_CWR, FLAG_ECE, FLAG_FIN, FLAG_RST, FLAG_SYN};
 use crate::wire::tcp_options::{TcpOptions, Timestamps};
 
 /// Until a SYN-ACK is sent again the first time (RFC 6298 section 2.1).
 const INITIAL_RTO: Duration = Duration::from_secs(1);
-const MAX_RTO: Duration = Duration::from_secs(120);
 
 /// Takes the segment to a half-open connection or a listener. `None` if there is none, and the
 /// sender is to be told so.
@@ -41,13 +43,15 @@ pub(super) fn receive<F: Family>(
         return half_open(cx, packet, arrived, &request);
     }
     let local = (arrived.local.0.into(), arrived.local.1);
-    let listener = cx.stack.tcp.listeners.find(local.0, local.1)?;
+    let tcp = &cx.stack.tcp;
+    let pick = Pick::Hash(tcp.connections.hash(&arrived.flow));
+    let Chosen { id: listener, .. } = tcp.listeners.lookup(local, arrived.iif, pick)?;
     let segment = &arrived.segment;
     if segment.has(FLAG_RST) {
         return Some(Fate::Dropped(DropReason::TcpListenFlags));
     }
     if segment.has(FLAG_ACK) {
-        return None;
+        return on_cookie(cx, listener, packet, arrived);
     }
     if !segment.has(FLAG_SYN) || segment.has(FLAG_FIN) || !F::is_unicast(arrived.peer.0) {
         return Some(Fate::Dropped(DropReason::TcpListenFlags));
@@ -60,6 +64,8 @@ struct Host {
     version: IpVersion,
     settings: Settings,
     is_full: bool,
+    /// Most connections that may wait, half open or to be accepted.
+    limit: u32,
 }
 
 fn host(cx: &mut Context<'_>, listener: SocketId) -> Option<Host> {
@@ -71,6 +77,7 @@ fn host(cx: &mut Context<'_>, listener: SocketId) -> Option<Host> {
         version: socket.version,
         settings: socket.settings.clone(),
         is_full: backlog.is_full(),
+        limit: backlog.limit,
     })
 }
 
@@ -109,7 +116,7 @@ fn on_syn<F: Family>(
         Some(min_iss) => min_iss,
         None => first_numbers.iss(&arrived.flow, cx.now),
     };
-    let request = Request {
+    let mut request = Request {
         listener,
         irs: segment.seq,
         iss,
@@ -127,9 +134,68 @@ fn on_syn<F: Family>(
         sent_at: cx.now,
         deadline: cx.now + INITIAL_RTO,
     };
-    cx.stack.tcp.requests.insert(arrived.flow, request);
-    let _ = path.send(cx, &request.answer(&terms, cx.now), []);
+    let cookies = cx.view.sysctls.get(Knob::TcpSyncookies);
+    let max = host.limit.max(1);
+    if cookies < 2 && cx.stack.tcp.requests.insert(&arrived.flow, &request, max) {
+        let _ = path.send(cx, &request.answer(&terms, cx.now), []);
+        return Fate::Taken;
+    }
+    if cookies == 0 {
+        cx.core.count(Counter::TcpExtTCPReqQFullDrop);
+        cx.core.count(Counter::TcpExtListenDrops);
+        return Fate::Dropped(DropReason::TcpListenOverflow);
+    }
+    cx.core.count(Counter::TcpExtTCPReqQFullDoCookies);
+    cx.core.count(Counter::TcpExtSyncookiesSent);
+    let answer = request.cookie(cx, &arrived.flow, &terms);
+    let _ = path.send(cx, &answer, []);
     Fate::Taken
+}
+
+/// An acknowledgement of something that we know nothing of: if it is a cookie of ours, its sender
+/// has a connection. `None` if it is not.
+fn on_cookie<F: Family>(
+    cx: &mut Context<'_>,
+    listener: SocketId,
+    packet: &Packet,
+    arrived: &Arrived<F>,
+) -> Option<Fate> {
+    let segment = &arrived.segment;
+    let tcp = &cx.stack.tcp;
+    if segment.has(FLAG_SYN) || !tcp.cookies.may_come(cx.now) {
+        return None;
+    }
+    let (iss, irs) = (segment.ack - 1, segment.seq - 1);
+    let Some(mss) = tcp.cookies.check(&arrived.flow, iss, irs, cx.now) else {
+        cx.core.count(Counter::TcpExtSyncookiesFailed);
+        return None;
+    };
+    cx.core.count(Counter::TcpExtSyncookiesRecv);
+    let host = host(cx, listener)?;
+    if host.is_full {
+        return Some(overflow(cx));
+    }
+    let offset = tcp.first_numbers.timestamp_offset(&arrived.flow);
+    let timestamps = segment.options.timestamps;
+    let said = timestamps.map(|it| cookies::Agreed::from_timestamp(it.echo.wrapping_sub(offset)));
+    let said = said.unwrap_or_default();
+    let request = Request {
+        listener,
+        irs,
+        iss,
+        mss,
+        window_scale: said.window_scale,
+        sack: said.sack,
+        timestamps: timestamps.map(|it| it.value),
+        offset,
+        window: segment.window,
+        ecn: said.ecn,
+        // What was sent when is not known.
+        retransmits: 1,
+        sent_at: cx.now,
+        deadline: cx.now,
+    };
+    complete(cx, packet, arrived, &request, host)
 }
 
 /// A half-open connection gets a segment (RFC 9293 section 3.10.7.4, SYN-RECEIVED).
@@ -212,6 +278,7 @@ fn complete<F: Family>(
     let mut socket = Socket::connected(host.version, host.settings, (local, peer), connection);
     socket.is_in_table = true;
     socket.path_mtu = mtu;
+    socket.inherit_port(cx);
     let (shown_local, shown_peer) = (socket.shown(local), socket.shown(peer));
     let id = cx.stack.tcp.slots.open(Box::new(socket))?;
     if cx
@@ -266,6 +333,26 @@ fn send_answer<F: Family>(cx: &mut Context<'_>, arrived: &Arrived<F>, request: &
 }
 
 impl Request {
+    /// A SYN-ACK that says all that there is to know; nothing is kept.
+    fn cookie(&mut self, cx: &Context<'_>, flow: &Flow, terms: &Terms) -> Outgoing {
+        let tcp = &cx.stack.tcp;
+        self.iss = tcp.cookies.make(flow, self.irs, self.mss, cx.now);
+        if self.timestamps.is_none() {
+            // There is no room to say what was agreed on.
+            (self.window_scale, self.sack, self.ecn) = (None, false, false);
+        }
+        let agreed = cookies::Agreed {
+            window_scale: self.window_scale.filter(|_| terms.window_scale.is_some()),
+            sack: self.sack,
+            ecn: self.ecn,
+        };
+        let mut answer = self.answer(terms, cx.now);
+        if let Some(stamp) = &mut answer.options.timestamps {
+            stamp.value = agreed.to_timestamp(cx.now).wrapping_add(self.offset);
+        }
+        answer
+    }
+
     /// The SYN-ACK.
     fn answer(&self, terms: &Terms, now: crate::time::Instant) -> Outgoing {
         let ecn = if self.ecn { FLAG_ECE } else { 0 };
@@ -313,4 +400,44 @@ impl Request {
 }
 
 /// Answers that nobody has acknowledged are sent again, and given up.
-pub(super) fn expire(_cx: &mut Context<'_>) {}
+pub(super) fn expire(cx: &mut Context<'_>) {
+    let (stack, now) = (cx.stack, cx.now);
+    let retries = u8::try_from(cx.view.sysctls.get(Knob::TcpSynackRetries)).unwrap_or(u8::MAX);
+    stack
+        .tcp
+        .requests
+        .expire(now, retries, |flow, request, expired| match expired {
+            Expired::Resend => {
+                cx.core.count(Counter::TcpRetransSegs);
+                cx.core.count(Counter::TcpExtTCPTimeouts);
+                match flow.is_ipv4() {
+                    true => resend::<V4>(cx, flow, request),
+                    false => resend::<V6>(cx, flow, request),
+                }
+            }
+            Expired::GiveUp => cx.core.count(Counter::TcpAttemptFails),
+        });
+}
+
+fn resend<F: Family>(cx: &mut Context<'_>, flow: &Flow, request: &Request) {
+    let Some(host) = host(cx, request.listener) else {
+        return;
+    };
+    let ((local, src_port), (peer, dst_port)) = (flow.local(), flow.remote());
+    let (Some(src), Some(dst)) = (F::from_ip(local), F::from_ip(peer)) else {
+        return;
+    };
+    let device = (host.settings.device != 0).then_some(host.settings.device);
+    let Ok(route) = transmit::route_output::<F>(cx, dst, Some(src), device) else {
+        return;
+    };
+    let terms = Terms::new(cx.view.sysctls, &host.settings, route.mtu, F::HEADER_LEN);
+    let path = Path {
+        route,
+        src_port,
+        dst_port,
+        ttl: host.settings.ttl,
+        tos: host.settings.tos,
+    };
+    let _ = path.send(cx, &request.answer(&terms, cx.now), []);
+}

@@ -1,31 +1,162 @@
-//! TEMP
-use super::ports::PortClaim;
-use crate::socket::{SocketId, lock};
+//! Which socket a new connection is for: listeners by local address and port.
+//!
+//! One on the address itself goes before one on every address, that before one that takes whatever
+//! nobody else does. On one address, a listener that is bound to the interface goes before one that
+//! is not (Linux's `compute_score`); of those that share all of it by `SO_REUSEPORT`, the flow's hash
+//! picks one, or a program does.
+
 use core::net::IpAddr;
-use std::sync::Mutex;
-#[derive(Default)]
-pub(crate) struct Listeners(Mutex<Vec<(PortClaim, SocketId)>>);
+use core::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::HashMap;
+
+use forebay_sync::cache_line::CacheLine;
+use forebay_sync::short_lock::{ShortGuard, ShortLock};
+
+use super::ports::{Place, PortClaim};
+use crate::siphash::Key;
+use crate::socket::SocketId;
+
+const SHARDS: usize = 64;
+
+/// Every socket that listens.
+pub(crate) struct Listeners {
+    shards: Box<[CacheLine<ShortLock<Rows>>]>,
+    /// Those that take what nobody else does.
+    any: ShortLock<Vec<Listener>>,
+    /// How many there are, so that nobody takes the lock for none.
+    any_len: AtomicUsize,
+}
+
+type Rows = HashMap<Place, Vec<Listener>, Key>;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Listener {
+    id: SocketId,
+    device: u32,
+    /// In a group with those of the same interface and family that say so, too.
+    is_grouped: bool,
+    is_ipv6: bool,
+}
+
+/// The listener of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Chosen {
+    pub(crate) id: SocketId,
+    /// Members of its group; 1 if it stands alone.
+    pub(crate) members: usize,
+}
+
+/// Which member of a group is to have a connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Pick {
+    /// One by the flow's hash.
+    Hash(u64),
+    /// The one of this number, as a program says; counted from the first that listened.
+    Nth(usize),
+}
+
 impl Listeners {
-    pub(crate) fn new(_key: crate::siphash::Key) -> Self {
-        Self::default()
+    pub(crate) fn new(key: Key) -> Self {
+        let shard = || CacheLine(ShortLock::new(HashMap::with_hasher(key)));
+        Self {
+            shards: (0..SHARDS).map(|_| shard()).collect(),
+            any: ShortLock::default(),
+            any_len: AtomicUsize::new(0),
+        }
     }
-    pub(crate) fn add(&self, claim: &PortClaim, id: SocketId) {
-        lock(&self.0).push((*claim, id));
-    }
-    pub(crate) fn remove(&self, _claim: &PortClaim, id: SocketId) {
-        lock(&self.0).retain(|(_, other)| *other != id);
-    }
-    pub(crate) fn find(&self, addr: IpAddr, port: u16) -> Option<SocketId> {
-        let list = lock(&self.0);
-        let fits = |claim: &PortClaim| {
-            (claim.port == port || claim.port == 0)
-                && (claim.addr == addr
-                    || (claim.addr.is_unspecified()
-                        && (claim.addr.is_ipv4() == addr.is_ipv4() || claim.dual_stack)))
+
+    /// Adds a listener where it is bound. `is_ipv6`: an `AF_INET6` socket. Port 0 stands for every
+    /// address and every port.
+    pub(crate) fn add(&self, claim: &PortClaim, is_ipv6: bool, id: SocketId) {
+        let listener = Listener {
+            id,
+            device: claim.device,
+            is_grouped: claim.reuse_port,
+            is_ipv6,
         };
-        list.iter()
-            .filter(|(claim, _)| fits(claim))
-            .max_by_key(|(claim, _)| (claim.port != 0, !claim.addr.is_unspecified()))
-            .map(|(_, id)| *id)
+        if claim.port == 0 {
+            let mut any = self.any.lock();
+            any.push(listener);
+            self.any_len.store(any.len(), Ordering::Release);
+            return;
+        }
+        for place in claim.places() {
+            self.rows(claim.port)
+                .entry(place)
+                .or_default()
+                .push(listener);
+        }
+    }
+
+    /// Removes a listener from where it was bound.
+    pub(crate) fn remove(&self, claim: &PortClaim, id: SocketId) {
+        if claim.port == 0 {
+            let mut any = self.any.lock();
+            any.retain(|listener| listener.id != id);
+            self.any_len.store(any.len(), Ordering::Release);
+            return;
+        }
+        for place in claim.places() {
+            let mut rows = self.rows(claim.port);
+            if let Some(row) = rows.get_mut(&place) {
+                row.retain(|listener| listener.id != id);
+                if row.is_empty() {
+                    rows.remove(&place);
+                }
+            }
+        }
+    }
+
+    /// The listener of a connection to a local address and port that came in by `iif`.
+    pub(crate) fn lookup(&self, local: (IpAddr, u16), iif: u32, pick: Pick) -> Option<Chosen> {
+        let (addr, port) = local;
+        let rows = self.rows(port);
+        let best_at = |place| best(rows.get(&place)?, addr, iif, pick);
+        let found = best_at(Place { addr, port }).or_else(|| best_at(Place::every(addr, port)));
+        drop(rows);
+        found.or_else(|| {
+            if self.any_len.load(Ordering::Acquire) == 0 {
+                return None;
+            }
+            best(&self.any.lock(), addr, iif, pick)
+        })
+    }
+
+    fn rows(&self, port: u16) -> ShortGuard<'_, Rows> {
+        self.shards[usize::from(port) % SHARDS].lock()
     }
 }
+
+/// The listener that fits best. Of equals, the last one counts, unless they are a group.
+fn best(row: &[Listener], local: IpAddr, iif: u32, pick: Pick) -> Option<Chosen> {
+    let score = |listener: &Listener| {
+        let device = listener.device;
+        let fits = (device == 0 || device == iif) && (listener.is_ipv6 || local.is_ipv4());
+        let same_family = listener.is_ipv6 == local.is_ipv6();
+        fits.then_some(u8::from(device != 0) * 2 + u8::from(same_family))
+    };
+    let scored = row
+        .iter()
+        .filter_map(|listener| Some((score(listener)?, listener)));
+    let (_, found) = scored.max_by_key(|(score, _)| *score)?;
+    let members = || row.iter().filter(|other| found.is_grouped_with(other));
+    let count = members().count();
+    let nth = match pick {
+        Pick::Hash(hash) => ((u128::from(hash) * count as u128) >> 64) as usize,
+        Pick::Nth(nth) => nth,
+    };
+    Some(Chosen {
+        id: members().nth(nth).unwrap_or(found).id,
+        members: count.max(1),
+    })
+}
+
+impl Listener {
+    fn is_grouped_with(&self, other: &Self) -> bool {
+        let share = |of: &Self| (of.is_grouped, of.device, of.is_ipv6);
+        self.is_grouped && share(self) == share(other)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -18,6 +18,7 @@ use super::connection::handshake::Progress;
 use super::connection::segment::{Outgoing, Segment};
 use super::listen;
 use super::output::Path;
+use super::place;
 use super::socket::{Role, Socket, with_socket};
 use super::table::{Found, TimeWaitRef};
 use super::terms;
@@ -144,7 +145,11 @@ fn to_time_wait<F: Family>(
     if judged.outcome.is_paws {
         cx.core.count(Counter::TcpExtPAWSEstab);
     }
-    match judged.outcome.verdict {
+    let verdict = judged.outcome.verdict;
+    if !matches!(verdict, Verdict::Drop(_) | Verdict::Ack) {
+        place::release_port_of(cx, arrived.flow.local(), &judged.entry);
+    }
+    match verdict {
         Verdict::Drop(Dropped::Silently) => {}
         Verdict::Drop(Dropped::RateLimited(Ended::FinWait2)) => {
             cx.core.count(Counter::TcpExtTCPACKSkippedFinWait2);

@@ -6,6 +6,7 @@
 
 use core::time::Duration;
 
+use super::ports::PortUse;
 use crate::time::Instant;
 use crate::wire::seq::{Seq, SeqRange};
 use crate::wire::tcp::{FLAG_ACK, FLAG_FIN, FLAG_RST, FLAG_SYN};
@@ -49,11 +50,14 @@ pub(crate) struct TimeWait {
     /// The timestamps, if both sides send them.
     pub(crate) clock: Option<OldClock>,
     pub(crate) state: Ended,
-    /// How its local port is shared; see [`PortClaim`](super::ports::PortClaim).
+    /// What it holds its local port for, and how it shares it ([`PortClaim`](super::ports::PortClaim)).
+    pub(crate) port_use: PortUse,
     pub(crate) reuse_addr: bool,
     pub(crate) reuse_port: bool,
+    /// Its local port was bound to, and stays so until it ends.
+    pub(crate) holds_port: bool,
     /// When the last answer to a segment that fits nowhere left, in milliseconds plus one; 0: none.
-    last_answer: u32,
+    pub(super) last_answer: u32,
 }
 
 /// Timestamps of a connection that has ended (RFC 7323).
@@ -147,8 +151,10 @@ impl TimeWait {
             device: 0,
             clock: None,
             state,
+            port_use: PortUse::Bound,
             reuse_addr: false,
             reuse_port: false,
+            holds_port: false,
             last_answer: 0,
         }
     }

@@ -11,6 +11,7 @@ impl From<SysctlError> for Failure {
         let errno = match error {
             SysctlError::NotFound(_) => Errno::NoEnt,
             SysctlError::Invalid { .. } => Errno::Inval,
+            SysctlError::ReadOnly(_) => Errno::Access,
         };
         Failure::new(errno, error)
     }

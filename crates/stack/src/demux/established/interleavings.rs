@@ -300,3 +300,52 @@ fn a_reader_finds_what_stays_while_two_change_the_shape() {
         assert!(find(&table, 0));
     });
 }
+
+/// A word that takes another's place: a lookup finds one of the two, wherever the bucket is by then.
+#[test]
+fn a_reader_finds_what_is_replaced_while_its_bucket_is_split() {
+    model(2, || {
+        let table = table([2]);
+        let replacer = thread::spawn({
+            let table = Arc::clone(&table);
+            move || assert!(table.replace(hash_of(2), 2, 0x1002))
+        });
+        let splitter = thread::spawn({
+            let table = Arc::clone(&table);
+            move || table.grow(hash_of)
+        });
+        let either = |word| (word == 2 || word == 0x1002).then_some(());
+        assert!(table.find(hash_of(2), either).is_some());
+        replacer.join().unwrap();
+        splitter.join().unwrap();
+        assert!(!find(&table, 2));
+        assert!(find(&table, 0x1002));
+    });
+}
+
+#[test]
+fn of_two_that_want_one_place_one_gets_it() {
+    model(2, || {
+        let table = table([6]);
+        let insert = |table: &Established, word| {
+            let is_taken = |other| (other == 2 || other == 0x1002).then_some(other);
+            table.insert_unless(hash_of(2), word, hash_of, is_taken)
+        };
+        let rival = thread::spawn({
+            let table = Arc::clone(&table);
+            move || insert(&table, 0x1002)
+        });
+        let splitter = thread::spawn({
+            let table = Arc::clone(&table);
+            move || table.grow(hash_of)
+        });
+        let (mine, rivals) = (insert(&table, 2), rival.join().unwrap());
+        splitter.join().unwrap();
+        assert!(matches!(
+            (mine, rivals),
+            (None, Some(2)) | (Some(0x1002), None)
+        ));
+        assert_eq!(find(&table, 2), mine.is_none());
+        assert_eq!(find(&table, 0x1002), rivals.is_none());
+    });
+}

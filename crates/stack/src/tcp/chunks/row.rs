@@ -30,6 +30,17 @@ impl ChunkRow {
     /// Writes bytes from place `at` on, as far as there are chunks for them; returns how many.
     #[inline]
     pub(crate) fn write(&mut self, chunks: &mut Chunks, at: usize, bytes: &[u8]) -> usize {
+        // Most often the first chunk has room for all.
+        if let Some(chunk) = &mut self.first
+            && let Some(room) = chunk.get_mut(at..at + bytes.len())
+        {
+            room.copy_from_slice(bytes);
+            return bytes.len();
+        }
+        self.write_across(chunks, at, bytes)
+    }
+
+    fn write_across(&mut self, chunks: &mut Chunks, at: usize, bytes: &[u8]) -> usize {
         let mut rest = bytes;
         let mut at = at;
         while !rest.is_empty() {
@@ -88,7 +99,13 @@ impl ChunkRow {
     /// Gives back everything.
     #[inline]
     pub(crate) fn clear(&mut self, chunks: &mut Chunks) {
-        self.drop_front(chunks, 1 + self.rest.len());
+        if self.rest.capacity() > 0 {
+            return self.drop_front(chunks, 1 + self.rest.len());
+        }
+        if let Some(chunk) = self.first.take() {
+            chunks.give(chunk);
+        }
+        self.held = 0;
     }
 
     /// The chunk at `index`, taken if there is none yet.

@@ -65,6 +65,26 @@ fn pressure_ends_at_the_lowest_limit() {
 }
 
 #[test]
+fn the_knob_is_in_force_at_once() {
+    let stack = crate::Stack::new(&crate::StackConfig::default());
+    let mut core = stack.tcp.memory.chunks();
+    let chunk = core.take().unwrap();
+    assert_eq!(stack.tcp_memory(), CHUNK);
+    core.give(chunk);
+    drop(core);
+    for name in ["net.ipv4.tcp_mem", "net/ipv4/tcp_mem"] {
+        for (value, pages) in [("2 2 2", 2), ("3 4 5", 5)] {
+            stack.set_sysctl(name, value).unwrap();
+            let mut core = stack.tcp.memory.chunks();
+            let held = take_all(&mut core, false);
+            assert_eq!((held.len(), stack.tcp_memory()), (pages, pages * CHUNK));
+            held.into_iter().for_each(|chunk| core.give(chunk));
+            assert_eq!(stack.tcp_memory(), 0);
+        }
+    }
+}
+
+#[test]
 fn chunks_go_round_between_cores() {
     let store = ChunkStore::new(PLENTY);
     let (mut one, mut two) = (store.chunks(), store.chunks());

@@ -7,11 +7,13 @@ use core::fmt;
 use core::str::FromStr;
 use core::time::Duration;
 
+use self::bbr::Bbr;
 use self::cubic::Cubic;
 use self::reno::Reno;
 use self::window::Window;
 use crate::time::Instant;
 
+mod bbr;
 mod cubic;
 mod hystart;
 #[cfg(test)]
@@ -150,6 +152,8 @@ pub(crate) struct RateSample {
 pub(crate) enum Congestion {
     Reno(Reno),
     Cubic(Cubic),
+    /// Boxed, as it is several times as large as the others.
+    Bbr(Box<Bbr>),
 }
 
 impl Congestion {
@@ -158,10 +162,11 @@ impl Congestion {
         Self::with_window(algorithm, Window::new(cwnd), now)
     }
 
-    fn with_window(algorithm: Algorithm, window: Window, _now: Instant) -> Self {
+    fn with_window(algorithm: Algorithm, window: Window, now: Instant) -> Self {
         match algorithm {
-            Algorithm::Reno | Algorithm::Bbr => Self::Reno(Reno::new(window)),
+            Algorithm::Reno => Self::Reno(Reno::new(window)),
             Algorithm::Cubic => Self::Cubic(Cubic::new(window)),
+            Algorithm::Bbr => Self::Bbr(Box::new(Bbr::new(window, now))),
         }
     }
 
@@ -177,6 +182,7 @@ macro_rules! of_each {
         match $self {
             Congestion::Reno($it) => $what,
             Congestion::Cubic($it) => $what,
+            Congestion::Bbr($it) => $what,
         }
     };
 }
@@ -242,6 +248,11 @@ mod tests {
             Err("`vegas` is no congestion control: reno, cubic and bbr are".to_owned())
         );
         assert!("Cubic".parse::<Algorithm>().is_err());
+    }
+
+    #[test]
+    fn an_idle_connection_holds_little_of_it() {
+        assert!(size_of::<Congestion>() <= 208);
     }
 
     #[test]

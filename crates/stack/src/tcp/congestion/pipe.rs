@@ -155,8 +155,7 @@ impl Flow {
             self.sent
                 .wrapping_mul(0x9e37_79b9_7f4a_7c15)
                 .rotate_left(23)
-                % n
-                == 0
+                .is_multiple_of(n)
         });
         let acked_at = (!is_unlucky && waiting <= self.pipe.queue as u128).then(|| {
             self.link_free = self.link_free.max(self.now) + takes;

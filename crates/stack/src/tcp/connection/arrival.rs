@@ -68,9 +68,9 @@ impl Connection {
             self.challenge(hands);
         } else {
             self.answer_invalid(hands, segment);
+            // Who sent again what had come is told so (RFC 2883).
+            self.receiver.note_duplicate(range, hands.events);
         }
-        // Bytes that have come already tell who sent them again that they have (RFC 2883).
-        self.receiver.note_duplicate(segment.range(), hands.events);
         true
     }
 
@@ -195,7 +195,12 @@ impl Connection {
             self.state,
             State::Established | State::FinWait1 | State::FinWait2
         ) {
-            // The peer has finished already; what it may send once more is known.
+            // The peer has finished already. If it sends that again, it has not heard from us.
+            let range = segment.range();
+            if !range.is_empty() && range.start.is_before(self.receiver.next()) {
+                self.receiver.note_duplicate(range, hands.events);
+                self.receiver.request_ack();
+            }
             return Wake::default();
         }
         self.on_congestion_mark(segment);

@@ -3,7 +3,6 @@
 use super::segment::Outgoing;
 use super::{Connection, Hands};
 use crate::tcp::sender::OutSegment;
-use crate::time::Instant;
 use crate::wire::seq::Seq;
 use crate::wire::tcp::{FLAG_ACK, FLAG_CWR, FLAG_ECE, FLAG_FIN, FLAG_PSH, FLAG_URG};
 use crate::wire::tcp_options::TcpOptions;
@@ -27,22 +26,22 @@ impl Connection {
         if !self.is_closed()
             && let Some(segment) = self.sender.poll(now, hands.events)
         {
-            return Some(self.with_data(&segment, now));
+            return Some(self.with_data(hands, &segment));
         }
         self.receiver
             .ack_is_due()
-            .then(|| self.acknowledgement(now))
+            .then(|| self.acknowledgement(hands))
     }
 
     /// An acknowledgement of all that has come, without data.
-    pub(super) fn acknowledgement(&mut self, now: Instant) -> Outgoing {
+    pub(super) fn acknowledgement(&mut self, hands: &mut Hands<'_>) -> Outgoing {
         let seq = self.sender.next();
-        self.acknowledging(Outgoing::bare(seq, Seq(0), 0), now)
+        self.acknowledging(hands, Outgoing::bare(seq, Seq(0), 0))
     }
 
-    fn with_data(&mut self, segment: &OutSegment, now: Instant) -> Outgoing {
+    fn with_data(&mut self, hands: &mut Hands<'_>, segment: &OutSegment) -> Outgoing {
         if segment.len > 0 {
-            self.receiver.data_sent(now);
+            self.receiver.data_sent(hands.now);
         }
         let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
         let urgent = self.urgent_from(segment.seq);
@@ -58,7 +57,7 @@ impl Connection {
             is_ect: self.ecn.is_some() && segment.len > 0 && !segment.is_retransmission,
             ..Outgoing::bare(segment.seq, Seq(0), flags)
         };
-        self.acknowledging(outgoing, now)
+        self.acknowledging(hands, outgoing)
     }
 
     /// The urgent pointer of a segment that begins there (RFC 9293 section 3.8.5): how far it is to
@@ -69,10 +68,10 @@ impl Connection {
     }
 
     /// Adds what every segment says: what has come, what may come, when it is.
-    fn acknowledging(&mut self, outgoing: Outgoing, now: Instant) -> Outgoing {
+    fn acknowledging(&mut self, hands: &mut Hands<'_>, outgoing: Outgoing) -> Outgoing {
         let ack = self.receiver.next();
-        let window = self.receiver.window_to_announce() >> self.receive_scale;
-        let timestamps = self.clock.map(|clock| clock.stamp(now));
+        let window = self.receiver.window_to_announce(hands.events) >> self.receive_scale;
+        let timestamps = self.clock.map(|clock| clock.stamp(hands.now));
         let sack = self.receiver.sack_blocks();
         self.receiver.ack_sent();
         self.last_ack_sent = ack;

@@ -73,7 +73,7 @@ impl Connection {
         }
         keepalive.probes += 1;
         hands.events.count(Counter::TcpExtTCPKeepAlive);
-        let mut probe = self.acknowledgement(hands.now);
+        let mut probe = self.acknowledgement(hands);
         probe.seq = self.sender.una() - 1;
         debug_assert_eq!(probe.flags, FLAG_ACK);
         self.reply = Some(Outgoing { ..probe });

@@ -10,12 +10,14 @@ use core::time::Duration;
 
 use crate::time::Instant;
 
+/// Nanoseconds of a millisecond. Durations are counted so, as they are with every segment.
+const MS: u64 = 1_000_000;
 /// The least time that an acknowledgement waits (`TCP_DELACK_MIN`, `TCP_ATO_MIN`).
-const LEAST: Duration = Duration::from_millis(40);
+const LEAST: u64 = 40 * MS;
 /// The most (`TCP_DELACK_MAX`); RFC 9293 allows half a second.
-const MOST: Duration = Duration::from_millis(200);
+const MOST: u64 = 200 * MS;
 /// After such a pause the peer starts again with a small window (`TCP_RTO_MIN`).
-const PAUSE: Duration = Duration::from_millis(200);
+const PAUSE: u64 = 200 * MS;
 /// So many are quick in a row (`TCP_MAX_QUICKACKS`).
 const QUICK: u32 = 16;
 /// A segment's size before one was seen (RFC 9293 section 3.7.1), and the least that one is believed
@@ -43,7 +45,7 @@ pub(super) struct Acks {
     /// The largest that we take.
     most_segment: u32,
     /// How long one waits now; zero before data came.
-    timeout: Duration,
+    timeout: u64,
     deadline: Option<Instant>,
     last_data: Instant,
 }
@@ -61,7 +63,7 @@ impl Acks {
             segment: guess,
             last_segment: 0,
             most_segment: mss.max(LEAST_SEGMENT),
-            timeout: Duration::ZERO,
+            timeout: 0,
             deadline: None,
             last_data: Instant::ZERO,
         }
@@ -85,7 +87,7 @@ impl Acks {
 
     /// How long one waits now (`ato`).
     pub(super) fn timeout(&self) -> Duration {
-        self.timeout
+        Duration::from_nanos(self.timeout)
     }
 
     /// One has to leave now.
@@ -100,8 +102,8 @@ impl Acks {
     pub(super) fn on_data(&mut self, now: Instant, size: u32, psh: bool, window: u32) {
         self.is_owed = true;
         self.note_size(size, psh);
-        let pause = now - self.last_data;
-        if self.timeout.is_zero() {
+        let pause = self.since_data(now);
+        if self.timeout == 0 {
             self.be_quick(window);
         } else if pause <= LEAST / 2 {
             self.timeout = self.timeout / 2 + LEAST / 2;
@@ -113,13 +115,14 @@ impl Acks {
         self.last_data = now;
     }
 
-    /// Decides about data that came in order, of which `owed` bytes were not acknowledged.
+    /// Decides about data that came in order, of which `owed` bytes were not acknowledged. The round
+    /// trip takes `rtt` nanoseconds, 0 if that is not known.
     #[inline]
-    pub(super) fn schedule(&mut self, now: Instant, owed: u32, rtt: Duration) {
+    pub(super) fn schedule(&mut self, now: Instant, owed: u32, rtt: u64) {
         if owed > self.segment || self.is_quick() {
             self.is_due = true;
         } else if self.deadline.is_none() {
-            self.deadline = Some(now + self.patience(rtt));
+            self.deadline = Some(now + Duration::from_nanos(self.patience(rtt)));
         }
     }
 
@@ -186,7 +189,13 @@ impl Acks {
     /// Data left. Soon after some came, it is an answer.
     #[inline]
     pub(super) fn on_data_sent(&mut self, now: Instant) {
-        self.is_in_turns |= now - self.last_data < self.timeout;
+        self.is_in_turns |= self.since_data(now) < self.timeout;
+    }
+
+    /// Nanoseconds since data came last.
+    #[inline]
+    fn since_data(&self, now: Instant) -> u64 {
+        now.as_nanos().saturating_sub(self.last_data.as_nanos())
     }
 
     #[inline]
@@ -196,11 +205,11 @@ impl Acks {
 
     /// How long the next one may wait: no longer than the peer would think it lost, as far as the
     /// round trip tells.
-    fn patience(&self, rtt: Duration) -> Duration {
+    fn patience(&self, rtt: u64) -> u64 {
         if self.timeout <= LEAST {
             return LEAST;
         }
-        let most = match rtt.is_zero() {
+        let most = match rtt == 0 {
             true => MOST,
             false => rtt.clamp(LEAST, MOST),
         };

@@ -204,6 +204,11 @@ impl Buffer {
         len: usize,
     ) -> usize {
         let start = (at - self.origin) as usize;
+        if let [piece] = pieces
+            && let Some(bytes) = piece.get(skip..skip + len)
+        {
+            return self.row.write(chunks, start, bytes);
+        }
         let (mut skip, mut left) = (skip, len);
         for piece in pieces {
             if skip >= piece.len() {

@@ -195,6 +195,11 @@ impl Receiver {
             len,
             fin: text.fin,
         };
+        // What nearly all are: next in order, and within the window.
+        let is_plain = text.seq == next && !text.fin && self.fin.is_none();
+        if is_plain && 0 < len && len <= edge.since(next) {
+            return Some(part);
+        }
         if self.is_finished {
             return None;
         }
@@ -265,12 +270,16 @@ impl Receiver {
     ) -> u32 {
         let (skip, len) = (part.skip as usize, part.len as usize);
         let mut taken = self.buffer.append(chunks, text.payload, skip, len);
+        if taken < len {
+            events.count(Counter::TcpExtPruneCalled);
+        }
         while taken < len && self.forget_last(chunks, events) {
             taken += self
                 .buffer
                 .append(chunks, text.payload, skip + taken, len - taken);
         }
         if taken < len {
+            events.count(Counter::TcpExtRcvPruned);
             events.count(Counter::TcpExtTCPRcvQDrop);
         }
         taken as u32
@@ -346,6 +355,7 @@ impl Receiver {
         if kind == ArrivalKind::NoRoom && self.window() == 0 {
             events.count(Counter::TcpExtTCPZeroWindowDrop);
         }
+        self.be_quick();
         self.note_duplicate(range, events);
         Arrival {
             bytes: 0,
@@ -354,14 +364,16 @@ impl Receiver {
         }
     }
 
-    /// A segment came that is not for now. If it had come before, its acknowledgement may have been
-    /// lost: the peer hears at once where we are, and that it need not have sent it (RFC 2883).
+    /// A segment came that is not for now. If it had come before, the acknowledgement may have been
+    /// lost: the next one says that it need not have come again (RFC 2883). Whether one leaves for
+    /// it is the caller's to say.
     pub(crate) fn note_duplicate(&mut self, range: SeqRange, events: &mut Events) {
         let next = self.next();
-        self.be_quick();
         if range.is_empty() || !range.start.is_before(next) {
             return;
         }
+        let window = self.window();
+        self.acks.be_quick(window);
         events.count(Counter::TcpExtDelayedACKLost);
         self.note_twice(range.start, range.end.min(next), events);
     }
@@ -441,9 +453,17 @@ impl Receiver {
     /// Moves the window, if there is room for it, and returns what a segment is to announce: bytes,
     /// a multiple of the scale.
     #[inline]
-    pub(crate) fn window_to_announce(&mut self) -> u32 {
+    pub(crate) fn window_to_announce(&mut self, events: &mut Events) -> u32 {
         let (next, read) = (self.next(), self.buffer.read_at());
-        self.window.announce(next, read, self.acks.segment())
+        let before = self.window.announced();
+        let window = self.window.announce(next, read, self.acks.segment());
+        if (before == 0) != (window == 0) {
+            events.count(match window {
+                0 => Counter::TcpExtTCPToZeroWindowAdv,
+                _ => Counter::TcpExtTCPFromZeroWindowAdv,
+            });
+        }
+        window
     }
 
     /// The blocks of the SACK option: what came twice, then what changed last.
@@ -669,6 +689,6 @@ impl Receiver {
 
     /// The round trip as this side knows it (`rcv_rtt`); zero if it does not.
     pub(crate) fn rtt(&self) -> Duration {
-        self.window.rtt()
+        Duration::from_nanos(self.window.rtt())
     }
 }

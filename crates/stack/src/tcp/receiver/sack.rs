@@ -40,6 +40,9 @@ impl Sack {
     #[inline]
     pub(super) fn blocks(&self) -> SackBlocks {
         let mut blocks = SackBlocks::new();
+        if self.latest[0].is_empty() && self.twice.is_empty() {
+            return blocks;
+        }
         for block in [self.twice].into_iter().chain(self.latest) {
             if !block.is_empty() {
                 blocks.push(block);

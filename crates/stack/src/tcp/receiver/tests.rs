@@ -1,7 +1,7 @@
 use std::io::IoSliceMut;
 
 use super::*;
-use crate::tcp::chunks::{CHUNK, ChunkStore};
+use crate::tcp::chunks::{CHUNK, Chunk, ChunkStore};
 
 mod acks;
 mod memory;
@@ -21,6 +21,8 @@ struct Bench {
     chunks: Chunks,
     events: Events,
     receiver: Receiver,
+    /// Chunks that other connections hold.
+    others: Vec<Chunk>,
 }
 
 fn config(first: Seq) -> ReceiverConfig {
@@ -51,6 +53,7 @@ impl Bench {
             store,
             events: Events::default(),
             receiver: Receiver::new(config),
+            others: Vec::new(),
         }
     }
 
@@ -75,7 +78,8 @@ impl Bench {
         };
         let (now, events) = (self.now, &mut self.events);
         let arrival = self.receiver.accept(now, &mut self.chunks, &text, events);
-        assert_eq!(self.receiver.charged(), self.store.used() * CHUNK);
+        let used = self.store.used() - self.others.len();
+        assert_eq!(self.receiver.charged(), used * CHUNK);
         arrival
     }
 
@@ -95,10 +99,14 @@ impl Bench {
     fn acknowledge(&mut self) -> bool {
         let is_due = self.receiver.ack_is_due();
         if is_due {
-            self.receiver.window_to_announce();
+            self.announce();
             self.receiver.ack_sent();
         }
         is_due
+    }
+
+    fn announce(&mut self) -> u32 {
+        self.receiver.window_to_announce(&mut self.events)
     }
 
     fn sack(&self) -> Vec<(i64, i64)> {

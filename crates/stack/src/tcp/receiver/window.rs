@@ -16,21 +16,24 @@ const INITIAL_CWND: u32 = 10;
 /// A buffer is never less (`SOCK_MIN_RCVBUF`), nor more.
 const LEAST_BUFFER: u32 = 2_304;
 const MOST_BUFFER: u32 = 1 << 30;
-/// Segments that the peer may send while all connections together hold much.
-const UNDER_PRESSURE: u32 = 4;
+/// Segments that one may hold while all connections together hold much.
+const UNDER_PRESSURE: u32 = 8;
 
 #[derive(Debug)]
 pub(super) struct Window {
     /// The byte behind the last that was offered.
     edge: Seq,
+    /// What the last segment announced, in bytes.
+    announced: u32,
     /// Shift of what segments say.
     scale: u8,
     /// Connections together hold much.
     is_under_pressure: bool,
     /// Largest segment, in bytes.
     mss: u32,
-    /// Bytes of memory (`sk_rcvbuf`), and what they may grow to.
+    /// Bytes of memory (`sk_rcvbuf`), what of it can be offered, and what it may grow to.
     buffer: u32,
+    usable: u32,
     max_buffer: u32,
     /// The most that is offered yet: grows with what comes (`rcv_ssthresh`).
     threshold: u32,
@@ -40,8 +43,8 @@ pub(super) struct Window {
 /// What is learnt about the rate at which the application reads.
 #[derive(Debug)]
 struct Learning {
-    /// Zero: not known.
-    rtt: Duration,
+    /// Nanoseconds; 0 if it is not known.
+    rtt: u64,
     /// Timestamps tell it.
     is_told: bool,
     /// A window that is being timed where they don't: its end, and when it began.
@@ -69,16 +72,19 @@ pub(super) struct Start {
 
 impl Window {
     pub(super) fn new(start: &Start) -> Self {
+        let buffer = start.buffer.clamp(LEAST_BUFFER, MOST_BUFFER);
         Self {
             edge: start.next + start.window,
+            announced: start.window,
             scale: start.scale,
             is_under_pressure: false,
             mss: start.mss,
-            buffer: start.buffer.clamp(LEAST_BUFFER, MOST_BUFFER),
+            buffer,
+            usable: usable(buffer),
             max_buffer: start.max_buffer.min(MOST_BUFFER),
             threshold: start.window,
             learning: Learning {
-                rtt: Duration::ZERO,
+                rtt: 0,
                 is_told: false,
                 timed: None,
                 most: start.window.min(INITIAL_CWND * start.mss),
@@ -94,6 +100,12 @@ impl Window {
         self.edge
     }
 
+    /// What the last segment announced, in bytes.
+    #[inline]
+    pub(super) fn announced(&self) -> u32 {
+        self.announced
+    }
+
     /// Bytes of memory that may be held.
     pub(super) fn buffer(&self) -> u32 {
         self.buffer
@@ -105,15 +117,16 @@ impl Window {
     }
 
     #[inline]
-    pub(super) fn rtt(&self) -> Duration {
+    pub(super) fn rtt(&self) -> u64 {
         self.learning.rtt
     }
 
     /// Sets the buffer's size, once and for all (`SO_RCVBUF`).
     pub(super) fn set_buffer(&mut self, bytes: u32) {
         self.buffer = bytes.clamp(LEAST_BUFFER, MOST_BUFFER);
+        self.usable = usable(self.buffer);
         self.max_buffer = self.buffer;
-        self.threshold = self.threshold.max(usable(self.buffer));
+        self.threshold = self.threshold.max(self.usable);
     }
 
     #[inline]
@@ -124,7 +137,7 @@ impl Window {
     /// Data came: the peer's window opens, so ours does (`tcp_grow_window`).
     #[inline]
     pub(super) fn on_data(&mut self, len: u32) {
-        let most = usable(self.buffer);
+        let most = self.usable;
         if self.threshold < most && !self.is_under_pressure {
             let more = 2 * len.max(self.mss);
             self.threshold = most.min(self.threshold.saturating_add(more));
@@ -136,6 +149,12 @@ impl Window {
     /// not read; the peer's segments have `segment` bytes.
     #[inline]
     pub(super) fn announce(&mut self, next: Seq, read: Seq, segment: u32) -> u32 {
+        self.announced = self.next_window(next, read, segment);
+        self.announced
+    }
+
+    #[inline]
+    fn next_window(&mut self, next: Seq, read: Seq, segment: u32) -> u32 {
         let left = self.edge.since(next);
         let offer = self.offer(next, read, segment);
         if offer > left {
@@ -145,7 +164,7 @@ impl Window {
         // What is left may be no multiple. Rounding up is the way not to take back what was offered
         // (RFC 7323 section 2.4), but not for ever, or many small segments push the edge on.
         let unit = self.unit();
-        let limit = read + usable(self.buffer) + unit;
+        let limit = read + self.all() + unit;
         let up = left.next_multiple_of(unit);
         if (next + up).is_after(limit) || up > self.most_announced() {
             return left - left % unit;
@@ -159,33 +178,33 @@ impl Window {
     #[inline]
     pub(super) fn is_worth_telling(&self, next: Seq, read: Seq, segment: u32) -> bool {
         let left = self.edge.since(next);
-        if left > usable(self.buffer).min(self.threshold) / 2 {
+        if left > self.all().min(self.threshold) / 2 {
             return false;
         }
         let offer = self.offer(next, read, segment);
         offer > 0 && offer >= 2 * left
     }
 
-    /// What could be offered now, whatever was before.
+    /// What could be offered now, whatever was before. None rather than a little, against silly
+    /// windows (RFC 9293 section 3.8.6.2.2).
     #[inline]
     fn offer(&self, next: Seq, read: Seq, segment: u32) -> u32 {
-        let all = usable(self.buffer);
+        let all = self.all();
         let free = all.saturating_sub(next - read);
-        let least = segment.min(all);
-        if free < all / 2 && self.is_under_pressure {
-            return self.rounded(free.min(UNDER_PRESSURE * self.mss), least, all);
-        }
-        self.rounded(free.min(self.threshold), least, all)
-    }
-
-    /// Against silly windows (RFC 9293 section 3.8.6.2.2): none rather than a small one.
-    #[inline]
-    fn rounded(&self, free: u32, least: u32, all: u32) -> u32 {
-        let free = free.min(self.most_announced());
-        if free < least || free < all / 16 {
+        if free < all / 16 || free < segment.min(all) {
             return 0;
         }
-        free - free % self.unit()
+        let offer = free.min(self.threshold).min(self.most_announced());
+        offer - offer % self.unit()
+    }
+
+    /// Bytes that may be there and on their way, by now.
+    #[inline]
+    fn all(&self) -> u32 {
+        match self.is_under_pressure {
+            true => self.usable.min(UNDER_PRESSURE * self.mss),
+            false => self.usable,
+        }
     }
 
     #[inline]
@@ -204,9 +223,10 @@ impl Window {
     /// A round trip was measured, by timestamps.
     #[inline]
     pub(super) fn note_rtt(&mut self, rtt: Duration) {
+        let rtt = nanos(rtt);
         let known = self.learning.rtt;
         self.learning.is_told = true;
-        self.learning.rtt = match known.is_zero() {
+        self.learning.rtt = match known == 0 {
             true => rtt,
             false => known - known / 8 + rtt / 8,
         };
@@ -226,10 +246,10 @@ impl Window {
         if next.is_before(end) {
             return;
         }
-        let took = now - since;
+        let took = nanos(now - since).max(1);
         let known = self.learning.rtt;
-        if known.is_zero() || took < known {
-            self.learning.rtt = took.max(Duration::from_micros(1));
+        if known == 0 || took < known {
+            self.learning.rtt = took;
         }
         self.learning.timed = Some((self.edge, now));
     }
@@ -239,7 +259,8 @@ impl Window {
     #[inline]
     pub(super) fn on_read(&mut self, now: Instant, read: Seq) {
         let learning = &self.learning;
-        if learning.rtt.is_zero() || now - learning.since < learning.rtt {
+        let passed = now.as_nanos().saturating_sub(learning.since.as_nanos());
+        if learning.rtt == 0 || passed < learning.rtt {
             return;
         }
         let copied = read - learning.from;
@@ -266,6 +287,7 @@ impl Window {
             .unwrap_or(u32::MAX)
             .min(self.max_buffer);
         self.buffer = self.buffer.max(buffer);
+        self.usable = usable(self.buffer);
     }
 }
 
@@ -274,4 +296,8 @@ impl Window {
 #[inline]
 fn usable(buffer: u32) -> u32 {
     (buffer / 2).max(buffer.saturating_sub(2 * CHUNK as u32))
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

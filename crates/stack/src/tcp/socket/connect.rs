@@ -4,6 +4,7 @@ use core::net::{IpAddr, SocketAddr};
 
 use super::{Role, Socket, with_socket};
 use crate::core::Context;
+use crate::demux::flow::Flow;
 use crate::family::{Family, V4, V6};
 use crate::fib::RouteKind;
 use crate::packet::IpVersion;
@@ -18,6 +19,7 @@ use crate::tcp::{TcpConnectError, TcpError};
 use crate::time::Instant;
 use crate::transmit::SendError;
 use crate::udp::{NotOpen, local_route, or_loopback, scope_id};
+use crate::wire::protocol;
 
 impl Stack {
     /// Begins a handshake with `peer`. It is done when the socket is writable.
@@ -100,24 +102,23 @@ impl Socket {
             return Err(SendError::NetworkUnreachable.into());
         }
         let local = IpAddr::from(route.src.into());
-        let chosen = cx
-            .stack
-            .tcp
-            .enter(cx, self, id, local, peer)
-            .map_err(|InUse| match self.is_bound {
-                true => TcpConnectError::InUse,
-                false => TcpConnectError::NoPort,
-            })?;
-        self.local = (local, chosen);
+        let is_bound = self.is_bound;
+        let entered =
+            self.enter_connections(cx, id, local, peer)
+                .map_err(|InUse| match is_bound {
+                    true => TcpConnectError::InUse,
+                    false => TcpConnectError::NoPort,
+                })?;
+        self.local = (local, entered.port);
         self.peer = Some(peer);
-        self.is_in_table = true;
-        let Some(flow) = self.flow() else {
-            return Err(TcpConnectError::InvalidArgument);
-        };
+        let flow = Flow::new(protocol::TCP, self.local, peer);
         self.path_mtu = route.mtu;
         let terms = Terms::new(cx.view.sysctls, &self.settings, route.mtu, F::HEADER_LEN);
         let first_numbers = &cx.stack.tcp.first_numbers;
-        let iss = first_numbers.iss(&flow, cx.now);
+        let mut iss = first_numbers.iss(&flow, cx.now);
+        if let Some(inheritance) = entered.inheritance {
+            iss = iss.max(inheritance.min_iss);
+        }
         let offset = first_numbers.timestamp_offset(&flow);
         let retries = u8::try_from(cx.view.sysctls.get(Knob::TcpSynRetries)).unwrap_or(u8::MAX);
         let handshake = Handshake::new(terms.offer(iss, offset, retries), cx.now);

@@ -27,6 +27,7 @@ use self::settings::Settings;
 use super::connection::handshake::Handshake;
 use super::connection::segment::Outgoing;
 use super::connection::{Connection, Hands, Wake};
+use super::place::Held;
 use super::{Accepted, Side, TcpError, TcpState};
 use crate::core::Context;
 use crate::demux::flow::Flow;
@@ -45,8 +46,10 @@ pub(crate) struct Socket {
     /// The local end; IPv4-mapped addresses are IPv4.
     pub(super) local: (IpAddr, u16),
     pub(super) peer: Option<(IpAddr, u16)>,
-    /// Holds its local port itself; an accepted one has its listener's.
+    /// The application has bound it.
     pub(super) is_bound: bool,
+    /// Its local port.
+    pub(super) held: Option<Held>,
     /// Segments of its flow lead here.
     pub(super) is_in_table: bool,
     /// What the path to the peer takes, in bytes; 0: not known.
@@ -94,6 +97,7 @@ impl Socket {
             local: (every_address(version), 0),
             peer: None,
             is_bound: false,
+            held: None,
             is_in_table: false,
             path_mtu: 0,
             soft_error: None,

@@ -39,7 +39,7 @@ impl Stack {
     pub fn tcp_bind(&self, id: SocketId, addr: SocketAddr) -> Result<(), BindError> {
         self.with_context(Instant::ZERO, |cx| {
             let bound = with_socket(cx, id, |cx, socket| {
-                (socket.bind(cx, id, addr), Wake::default())
+                (socket.bind(cx, addr), Wake::default())
             });
             bound.ok_or(NotOpen)?
         })
@@ -79,12 +79,7 @@ impl Stack {
 }
 
 impl Socket {
-    fn bind(
-        &mut self,
-        cx: &mut Context<'_>,
-        id: SocketId,
-        addr: SocketAddr,
-    ) -> Result<(), BindError> {
+    fn bind(&mut self, cx: &Context<'_>, addr: SocketAddr) -> Result<(), BindError> {
         if self.is_bound || !matches!(self.role, Role::Idle) {
             return Err(BindError::AlreadyBound);
         }
@@ -106,15 +101,11 @@ impl Socket {
             // There is nothing of IPv4 that could come to it.
             self.settings.flags.v6only = true;
         }
-        let claim = self.claim(ip, addr.port());
-        let port = cx
-            .stack
-            .tcp
-            .bind(cx, &claim)
+        let port = self
+            .take_port(cx, ip, addr.port())
             .map_err(|InUse| BindError::InUse)?;
         self.local = (ip, port);
         self.is_bound = true;
-        let _ = id;
         Ok(())
     }
 
@@ -138,12 +129,9 @@ impl Socket {
         }
         if !self.is_bound {
             let every = SocketAddr::new(super::every_address(self.version), 0);
-            self.bind(cx, id, every)?;
+            self.bind(cx, every)?;
         }
-        let claim = self.claim(self.local.0, self.local.1);
-        cx.stack
-            .tcp
-            .start_listening(&claim, id)
+        self.enter_listeners(cx, id)
             .map_err(|InUse| BindError::InUse)?;
         self.role = Role::Listener(Box::new(Backlog {
             limit,

@@ -5,6 +5,7 @@ use core::net::SocketAddr;
 use super::{Role, Socket, every_address};
 use crate::socket::SocketId;
 use crate::stack::Stack;
+use crate::tcp::chunks::CHUNK;
 use crate::tcp::sender::TimerKind;
 use crate::tcp::{TcpError, TcpInfo, TcpSocketInfo, TcpState, TcpTimer};
 use crate::time::Instant;
@@ -56,6 +57,11 @@ impl Stack {
         self.tcp.for_each_half_open(|line| sockets.push(line));
         self.tcp.for_each_time_wait(now, |line| sockets.push(line));
         sockets
+    }
+
+    /// Bytes of memory that all connections' buffers hold together, sent and received.
+    pub fn tcp_memory(&self) -> usize {
+        self.tcp.memory.used() * CHUNK
     }
 }
 

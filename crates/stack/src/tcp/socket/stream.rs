@@ -10,7 +10,7 @@ use crate::core::Context;
 use crate::socket::SocketId;
 use crate::stack::Stack;
 use crate::tcp::connection::{Hands, Wake};
-use crate::tcp::{SendFlags, TcpError};
+use crate::tcp::{SendFlags, TcpError, shared};
 use crate::time::Instant;
 use crate::udp::NotOpen;
 
@@ -95,11 +95,12 @@ impl Stack {
     /// [`NotOpen`].
     pub fn tcp_close(&self, now: Instant, id: SocketId) -> Result<(), NotOpen> {
         self.with_context(now, |cx| {
-            let is_alone = with_socket(cx, id, |cx, socket| (socket.close(cx), Wake::BOTH));
-            match is_alone.ok_or(NotOpen)? {
-                // The connection sees to its own end.
-                true => {}
-                false => crate::tcp::shared::free(cx, id),
+            let closed = with_socket(cx, id, |cx, socket| (socket.close(cx), Wake::BOTH));
+            if let Closed::Whole { unaccepted } = closed.ok_or(NotOpen)? {
+                shared::free(cx, id);
+                for id in unaccepted {
+                    shared::abandon(cx, id);
+                }
             }
             Ok(())
         })
@@ -116,9 +117,16 @@ impl Stack {
     }
 }
 
+/// What a socket leaves behind that is closed.
+enum Closed {
+    /// A connection that sees to its own end.
+    Connection,
+    /// Nothing of its own; but of a listener, connections that nobody has accepted.
+    Whole { unaccepted: Vec<SocketId> },
+}
+
 impl Socket {
-    /// Whether a connection is left that ends by itself.
-    fn close(&mut self, cx: &mut Context<'_>) -> bool {
+    fn close(&mut self, cx: &mut Context<'_>) -> Closed {
         let linger = self.settings.linger;
         match &mut self.role {
             Role::Connected(connection) => {
@@ -126,9 +134,14 @@ impl Socket {
                     connection.abort(cx.now);
                 }
                 cx.with_hands(|hands| connection.close(hands));
-                true
+                Closed::Connection
             }
-            Role::Idle | Role::Listener(_) | Role::Connecting(_) | Role::Failed(_) => false,
+            Role::Listener(backlog) => Closed::Whole {
+                unaccepted: backlog.ready.drain(..).map(|it| it.id).collect(),
+            },
+            Role::Idle | Role::Connecting(_) | Role::Failed(_) => Closed::Whole {
+                unaccepted: Vec::new(),
+            },
         }
     }
 }

@@ -64,6 +64,13 @@ pub(crate) struct Hit<'a> {
     pub(crate) keys: &'a KeySet,
 }
 
+/// A time-wait whose flow is used again, and what the new connection has to heed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Freed {
+    pub(crate) inheritance: Inheritance,
+    pub(crate) entry: TimeWait,
+}
+
 /// What a time-wait has to say, and how it was when it said so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Judged {
@@ -214,9 +221,11 @@ impl Connections {
         id: SocketId,
         now: Instant,
         may_reuse: bool,
-    ) -> Result<Option<Inheritance>, InUse> {
+    ) -> Result<Option<Freed>, InUse> {
         self.enter(flow, device, id, |entry| {
-            may_reuse.then(|| entry.inherit(now)).flatten()
+            let inheritance = entry.inherit(now).filter(|_| may_reuse)?;
+            let entry = *entry;
+            Some(Freed { inheritance, entry })
         })
     }
 
@@ -225,8 +234,8 @@ impl Connections {
         flow: &Flow,
         device: u32,
         id: SocketId,
-        inherit: impl Fn(&TimeWait) -> Option<Inheritance>,
-    ) -> Result<Option<Inheritance>, InUse> {
+        inherit: impl Fn(&TimeWait) -> Option<Freed>,
+    ) -> Result<Option<Freed>, InUse> {
         self.keys.grow_to(id.slot + 1, KeySet::default);
         let keys = self.keys.get(id.slot).ok_or(InUse)?;
         keys.write(flow, device);

@@ -15,7 +15,7 @@ fn after_the_beginning(bench: &mut Bench) -> i64 {
         bench.acknowledge();
         bench.read(10_000);
     }
-    bench.receiver.window_to_announce();
+    bench.announce();
     bench.receiver.ack_sent();
     at
 }
@@ -139,18 +139,25 @@ fn the_window_closes_and_opens_as_the_application_reads() {
         let all = (40_000 - 2 * CHUNK) as i64;
         assert_eq!(at, all);
         assert!(bench.store.used() * CHUNK <= 40_000);
+        assert_eq!(bench.announce(), 0);
         bench.receiver.ack_sent();
+        assert_eq!(bench.counted(), [Counter::TcpExtTCPToZeroWindowAdv]);
         // A small window is worse than none.
         bench.read(900);
         assert!(!bench.receiver.ack_is_due());
-        assert_eq!(bench.receiver.window_to_announce(), 0);
+        assert_eq!(bench.announce(), 0);
         // A probe is answered, though not taken.
         assert_eq!(bench.data(at, &[7]).kind, NoRoom);
         assert!(bench.counted().contains(&Counter::TcpExtTCPZeroWindowDrop));
         assert!(bench.acknowledge());
         bench.read(2_000);
         assert!(bench.receiver.ack_is_due());
-        assert_eq!(bench.receiver.window_to_announce(), 2_900);
+        assert_eq!(bench.announce(), 2_900);
+        assert!(
+            bench
+                .counted()
+                .contains(&Counter::TcpExtTCPFromZeroWindowAdv)
+        );
         bench.receiver.ack_sent();
         // The next news are twice as much.
         bench.read(2_800);
@@ -173,7 +180,7 @@ fn a_scaled_window_does_not_creep() {
         let mut edge = bench.seq(20_000);
         let mut at = 0;
         loop {
-            let announced = bench.receiver.window_to_announce();
+            let announced = bench.announce();
             assert_eq!(announced % 128, 0);
             bench.receiver.ack_sent();
             // Whatever the scale, it takes back less than a unit.
