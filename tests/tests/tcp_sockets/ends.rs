@@ -76,7 +76,7 @@ fn writes_wait_no_longer_than_they_may() {
 fn what_was_written_arrives_after_the_end() {
     everywhere(|left, right| {
         let (mut client, mut server) = connected(left, right);
-        let text = pattern(100_000);
+        let text = pattern(30_000);
         client.write_all(&text).expect("room");
         drop(client);
         let mut all = Vec::new();

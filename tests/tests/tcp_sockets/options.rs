@@ -226,16 +226,28 @@ fn a_device_is_the_only_way() {
     everywhere(|left, right| {
         let (client, _server) = connected(left, right);
         assert_eq!(client.device().expect("open"), None);
-        let listener = right.listen(9);
-        listener.bind_device(Some("wire0")).expect("there");
-        let device = listener.device().expect("there");
-        assert_eq!(device.as_deref(), Some("wire0"));
-        let none = listener.bind_device(Some("wire7")).unwrap_err();
-        assert_eq!(none.kind(), ErrorKind::NotFound);
-        left.connect(right.at(9));
-        listener.accept().expect("a connection");
-        listener.bind_device(Some("lo")).expect("there");
-        let refused = TcpStream::connect(&left.stack, right.at(9)).unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+        for (port, device) in [(9, "wire0"), (10, "lo")] {
+            let fresh = socket(right);
+            let none = fresh.bind_device(Some("wire7")).unwrap_err();
+            assert_eq!(none.kind(), ErrorKind::NotFound);
+            fresh.bind_device(Some(device)).expect("there");
+            fresh.bind(right.at(port)).expect("free");
+            let late = fresh.bind_device(None).unwrap_err();
+            assert_eq!(late.kind(), ErrorKind::InvalidInput);
+            let listener = fresh.listen(4).expect("alone");
+            let told = listener.device().expect("there");
+            assert_eq!(told.as_deref(), Some(device));
+            match TcpStream::connect(&left.stack, right.at(port)) {
+                Ok(_) => {
+                    assert_eq!(device, "wire0");
+                    let (server, _) = listener.accept().expect("a connection");
+                    assert_eq!(server.device().expect("there").as_deref(), Some(device));
+                }
+                Err(refused) => {
+                    assert_eq!(device, "lo");
+                    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+                }
+            }
+        }
     });
 }

@@ -9,7 +9,6 @@ use super::handle::Handle;
 use super::listener::TcpListener;
 use super::socket::TcpSocket;
 use super::stream::TcpStream;
-use crate::error;
 
 /// The options that all kinds of sockets have.
 macro_rules! options {
@@ -311,16 +310,6 @@ macro_rules! options {
                 Ok(self.handle.options()?.oob_inline)
             }
 
-            /// Takes packets of one interface only, and sends by it; `None` takes all again
-            /// (`SO_BINDTODEVICE`).
-            ///
-            /// # Errors
-            ///
-            /// [`io::ErrorKind::NotFound`] for an unknown device.
-            pub fn bind_device(&self, name: Option<&str>) -> io::Result<()> {
-                self.handle.bind_device(name)
-            }
-
             /// The interface that the socket is bound to, if any.
             ///
             /// # Errors
@@ -437,17 +426,6 @@ impl TcpStream {
 }
 
 impl Handle {
-    fn bind_device(&self, name: Option<&str>) -> io::Result<()> {
-        let index = match name {
-            Some(name) => {
-                let interface = self.inner().interface_named(name);
-                Some(interface.ok_or_else(|| error::no_device(name))?.index)
-            }
-            None => None,
-        };
-        self.set(TcpOption::Device(index))
-    }
-
     fn device(&self) -> io::Result<Option<String>> {
         let Some(index) = self.options()?.device else {
             return Ok(None);

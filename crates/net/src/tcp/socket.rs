@@ -222,6 +222,24 @@ impl TcpSocket {
     pub fn set_freebind(&self, on: bool) -> io::Result<()> {
         self.handle.set(TcpOption::Freebind(on))
     }
+
+    /// Takes packets of one interface only, and sends by it; `None` takes all again
+    /// (`SO_BINDTODEVICE`).
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::NotFound`] for an unknown device, [`io::ErrorKind::InvalidInput`] if the
+    /// socket is bound.
+    pub fn bind_device(&self, name: Option<&str>) -> io::Result<()> {
+        let index = match name {
+            Some(name) => {
+                let interface = self.handle.inner().interface_named(name);
+                Some(interface.ok_or_else(|| error::no_device(name))?.index)
+            }
+            None => None,
+        };
+        self.handle.set(TcpOption::Device(index))
+    }
 }
 
 impl fmt::Debug for TcpSocket {

@@ -155,8 +155,6 @@ fn remain(
     let mut entry = connection.remains(state);
     entry.tos = socket.settings.tos;
     entry.device = socket.settings.device;
-    entry.reuse_addr = socket.settings.flags.reuse_addr;
-    entry.reuse_port = socket.settings.flags.reuse_port;
     socket.bequeath_port(&mut entry);
     let max = cx.view.sysctls.get(Knob::TcpMaxTwBuckets);
     let max = usize::try_from(max).unwrap_or(0);

@@ -138,13 +138,17 @@ impl Socket {
         });
     }
 
-    /// Leaves the port to what is left of the connection, if somebody had bound it.
+    /// Leaves the port to what is left of the connection.
     pub(super) fn bequeath_port(&mut self, entry: &mut TimeWait) {
-        let bound = |held: &mut Held| held.used == PortUse::Bound;
-        entry.holds_port = self.held.take_if(bound).is_some();
+        let Some(Held { claim, used }) = self.held.take() else {
+            return;
+        };
+        entry.port_use = used;
+        entry.reuse_addr = claim.reuse_addr;
+        entry.reuse_port = claim.reuse_port;
     }
 
-    /// Gives back the port, if it is not what the application has asked for.
+    /// Gives back the port.
     pub(super) fn release_port(&mut self, cx: &Context<'_>) {
         if let Some(held) = self.held.take() {
             cx.stack.tcp.ports.release(&held.claim, held.used);
@@ -165,9 +169,6 @@ impl Socket {
 
 /// Gives back the port that what was left of a connection had.
 pub(super) fn release_port_of(cx: &Context<'_>, local: (IpAddr, u16), entry: &TimeWait) {
-    if !entry.holds_port {
-        return;
-    }
     let claim = PortClaim {
         addr: local.0,
         port: local.1,
@@ -176,5 +177,5 @@ pub(super) fn release_port_of(cx: &Context<'_>, local: (IpAddr, u16), entry: &Ti
         reuse_addr: entry.reuse_addr,
         reuse_port: entry.reuse_port,
     };
-    cx.stack.tcp.ports.release(&claim, PortUse::Bound);
+    cx.stack.tcp.ports.release(&claim, entry.port_use);
 }

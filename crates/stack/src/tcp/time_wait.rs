@@ -54,8 +54,6 @@ pub(crate) struct TimeWait {
     pub(crate) port_use: PortUse,
     pub(crate) reuse_addr: bool,
     pub(crate) reuse_port: bool,
-    /// Its local port was bound to, and stays so until it ends.
-    pub(crate) holds_port: bool,
     /// When the last answer to a segment that fits nowhere left, in milliseconds plus one; 0: none.
     pub(super) last_answer: u32,
 }
@@ -154,7 +152,6 @@ impl TimeWait {
             port_use: PortUse::Bound,
             reuse_addr: false,
             reuse_port: false,
-            holds_port: false,
             last_answer: 0,
         }
     }

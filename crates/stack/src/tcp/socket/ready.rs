@@ -6,6 +6,7 @@ use super::super::{Side, TcpError, TcpReadiness};
 use super::{Role, Socket};
 use crate::socket::SocketId;
 use crate::stack::Stack;
+use crate::tcp::table::slots::Locked;
 use crate::udp::NotOpen;
 
 /// Those who want to be woken once, for either side.
@@ -87,7 +88,7 @@ impl Stack {
     ///
     /// [`NotOpen`].
     pub fn tcp_readiness(&self, id: SocketId) -> Result<TcpReadiness, NotOpen> {
-        Ok(self.tcp.slots.lock(id).ok_or(NotOpen)?.readiness())
+        Ok(self.held_tcp(id)?.readiness())
     }
 
     /// Has `waker` woken once by what happens from now on to a side of the socket, even if there is
@@ -100,8 +101,7 @@ impl Stack {
     ///
     /// [`NotOpen`].
     pub fn tcp_arm_waker(&self, id: SocketId, side: Side, waker: &Waker) -> Result<(), NotOpen> {
-        let mut socket = self.tcp.slots.lock(id).ok_or(NotOpen)?;
-        socket.waiting.add(side, waker);
+        self.held_tcp(id)?.waiting.add(side, waker);
         Ok(())
     }
 
@@ -125,5 +125,14 @@ impl Stack {
             Role::Failed(error) => error.take(),
             Role::Idle | Role::Listener(_) | Role::Connecting(_) => None,
         })
+    }
+
+    /// A socket that somebody holds: one that was closed is not, though its connection may go on.
+    fn held_tcp(&self, id: SocketId) -> Result<Locked<'_, Box<Socket>>, NotOpen> {
+        let socket = self.tcp.slots.lock(id).ok_or(NotOpen)?;
+        match &socket.role {
+            Role::Connected(connection) if connection.is_orphan() => Err(NotOpen),
+            _ => Ok(socket),
+        }
     }
 }
