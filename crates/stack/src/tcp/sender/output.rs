@@ -219,7 +219,7 @@ impl Sender {
         if len == 0 && !has_fin {
             return None;
         }
-        if len % mss > 0 {
+        if !len.is_multiple_of(mss) {
             self.small_end = self.next + len;
         }
         let range = SeqRange {
