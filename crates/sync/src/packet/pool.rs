@@ -13,6 +13,14 @@ const BULK: usize = 32;
 /// Buffers that a cache keeps before it gives some back.
 const CACHE_MAX: usize = 128;
 
+/// Buffers that were never used go to a cache in longer runs, if the pool is large: a processor that
+/// walks through its buffers fetches the next ones ahead, and where those are another core's, takes
+/// them away from it.
+const RUN: usize = 124;
+
+/// A run is no more than this part of the pool, so that a few caches do not have all of it.
+const RUN_SHARE: usize = 64;
+
 /// A pool of packet buffers; a handle, cheap to clone.
 ///
 /// Buffers may outlive all handles: the memory is freed with the last of
@@ -227,6 +235,10 @@ impl<M> Shared<M> {
         let warm = home.free.len().min(n);
         let rest = home.free.len() - warm;
         into.extend(home.free.drain(rest..));
+        let n = match warm {
+            0 => n.max(self.run()),
+            _ => n,
+        };
         for _ in warm..n {
             let Some(slot) = self.carve(&mut home) else {
                 break;
@@ -237,6 +249,10 @@ impl<M> Shared<M> {
         if home.out > 0 && home.lease.is_none() {
             home.lease = Some(Arc::clone(self));
         }
+    }
+
+    fn run(&self) -> usize {
+        RUN.min(self.capacity / RUN_SHARE)
     }
 
     /// The next slot that was never used, from a new chunk if need be.
