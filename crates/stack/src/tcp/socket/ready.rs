@@ -103,7 +103,11 @@ impl Stack {
     ///
     /// [`NotOpen`].
     pub fn tcp_arm_waker(&self, id: SocketId, side: Side, waker: &Waker) -> Result<(), NotOpen> {
-        self.held_tcp(id)?.waiting.add(side, waker);
+        let mut socket = self.held_tcp(id)?;
+        socket.waiting.add(side, waker);
+        if let (Side::Write, Role::Connected(connection)) = (side, &mut socket.role) {
+            connection.sender_mut().want_room();
+        }
         Ok(())
     }
 
