@@ -59,10 +59,6 @@ impl Flow {
         }
     }
 
-    pub(crate) fn protocol(&self) -> u8 {
-        (self.kind >> 8) as u8
-    }
-
     /// This host's end.
     pub(crate) fn local(&self) -> (IpAddr, u16) {
         (self.addr(self.local), (self.ports >> 16) as u16)

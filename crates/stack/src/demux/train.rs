@@ -16,7 +16,6 @@ use crate::family::{Family, V4, V6};
 use crate::packet::{IpVersion, Packet, Verdict};
 use crate::receive::MAX_BATCH;
 use crate::socket::{Mode, Slot, Status};
-use crate::wire::protocol;
 
 /// Looks for the connected sockets of a batch's trains.
 #[inline(never)]

@@ -102,6 +102,7 @@ impl Connections {
     }
 
     /// How many connections are in time-wait.
+    #[cfg(test)]
     pub(crate) fn time_waits(&self) -> usize {
         self.time_waits.len()
     }
