@@ -270,14 +270,15 @@ fn a_full_backlog_drops_and_counts() {
     let burst: Vec<_> = (0..16).map(|number| datagram(false, 1, number)).collect();
     host.receive(&burst);
     host.turn_all();
-    assert_eq!(host.read_on(0, socket), (0..10).collect::<Vec<_>>());
-    assert_eq!(host.stack.counters().dropped(DropReason::CpuBacklog), 6);
+    // As many as Linux takes, which drops when there are more than that already.
+    assert_eq!(host.read_on(0, socket), (0..11).collect::<Vec<_>>());
+    assert_eq!(host.stack.counters().dropped(DropReason::CpuBacklog), 5);
     // The rest of a burst that was taken out does not count against the next.
     host.receive(&burst);
     host.turn(1, 4);
     host.receive(&burst);
     host.turn_all();
-    assert_eq!(host.read_on(0, socket).len(), 20);
+    assert_eq!(host.read_on(0, socket).len(), 22);
     assert_eq!(host.stack.softnet_stats(1).expect("a core").time_squeeze, 1);
 }
 

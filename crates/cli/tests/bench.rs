@@ -223,6 +223,10 @@ fn cores_lose_no_packet_without_counting_it() {
     let mut places = Vec::new();
     for family in [4, 6] {
         for traffic in ["forward", "udp", "flood", "moving"] {
+            if traffic == "forward" {
+                places.push((family, traffic, 1, 0, 0, Some("bare")));
+                places.push((family, traffic, 2, 0, 0, Some("bare")));
+            }
             places.push((family, traffic, 1, 0, 0, None));
             places.push((family, traffic, 2, 0, 0, None));
             places.push((family, traffic, 2, 0, 0, Some("control")));
@@ -245,7 +249,9 @@ fn cores_lose_no_packet_without_counting_it() {
             row["mpps"].as_f64().is_some_and(|mpps| mpps >= 0.0),
             "{row}"
         );
-        assert_eq!(row["to_one"].is_number(), workers == 2, "{row}");
+        for ratio in ["to_one", "best_to_one"] {
+            assert_eq!(row[ratio].is_number(), workers == 2, "{row}");
+        }
         assert!(
             row["fairness"].is_number() && row["lost"].is_number(),
             "{row}"

@@ -12,6 +12,7 @@ mod cpu;
 pub mod device;
 mod driver;
 mod error;
+mod later;
 mod park;
 mod patience;
 mod poller;

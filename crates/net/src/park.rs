@@ -1,11 +1,12 @@
 //! A thread that waits for a [`Waker`] to be woken.
 
-use std::cell::Cell;
 use std::io;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
+
+use crate::later;
 
 /// Parks the thread that made it.
 pub(crate) struct Parker {
@@ -21,18 +22,10 @@ impl Wake for Unpark {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        HAS_WOKEN.set(true);
-        self.0.unpark();
+        if !later::put_off(|| Waker::from(Arc::clone(self))) {
+            self.0.unpark();
+        }
     }
-}
-
-thread_local! {
-    static HAS_WOKEN: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether the calling thread has woken a parked one since it asked last.
-pub(crate) fn has_woken() -> bool {
-    HAS_WOKEN.take()
 }
 
 impl Parker {

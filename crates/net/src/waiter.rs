@@ -3,6 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
 
+use crate::later;
+
 /// Wakes whichever task waits, once.
 ///
 /// It stands between socket and task, so that a wait can be ended without ending another of the same
@@ -34,6 +36,9 @@ impl Waiter {
 
 impl Wake for Waiter {
     fn wake(self: Arc<Self>) {
+        if later::put_off(|| Waker::from(Arc::clone(&self))) {
+            return;
+        }
         let task = self.task().take();
         if let Some(task) = task {
             task.wake();

@@ -13,7 +13,7 @@ use forebay_sync::doze::Doze;
 
 use crate::cpu;
 use crate::driver::{Driver, Turn};
-use crate::park;
+use crate::later;
 use crate::seat::Seat;
 use crate::stack::{Shared, Stack};
 
@@ -135,6 +135,7 @@ fn run(shared: &Shared, seat: &Seat, alarm: &Alarm) -> io::Result<()> {
         cpu::pin_worker(seat.number())?;
     }
     let mut driver = seat.driver();
+    let mut wakers = Vec::new();
     loop {
         // Before the look-around, the wish to stop included, so that what comes during it is not
         // slept through.
@@ -143,8 +144,9 @@ fn run(shared: &Shared, seat: &Seat, alarm: &Alarm) -> io::Result<()> {
             return Ok(());
         }
         seat.obey(&mut driver);
-        let turn = driver.turn(&shared.stack, shared.clock.now());
-        let has_woken = park::has_woken();
+        let (turn, has_woken) = later::after(&mut wakers, || {
+            driver.turn(&shared.stack, shared.clock.now())
+        });
         if !turn.busy && alarm.doze.sleep() {
             sleep(shared, seat, &driver, alarm, &turn)?;
         } else if has_woken || turn.has_overrun {

@@ -7,7 +7,7 @@ use anyhow::bail;
 use clap::{Args, Subcommand};
 
 use crate::bench::{
-    self, CoresArgs, DemuxArgs, FibArgs, GrowArgs, OpenArgs, RfsArgs, RouteArgs, UdpArgs,
+    self, CoresArgs, DemuxArgs, FibArgs, GrowArgs, OpenArgs, PartsArgs, RfsArgs, RouteArgs, UdpArgs,
 };
 
 /// Measure the path in memory, on this machine.
@@ -35,6 +35,7 @@ enum Bench {
     Udp(UdpArgs),
     Rfs(RfsArgs),
     Cores(CoresArgs),
+    Parts(PartsArgs),
 }
 
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
@@ -63,5 +64,6 @@ fn measure(args: &BenchArgs) -> anyhow::Result<ExitCode> {
         Bench::Udp(args) => bench::udp(args),
         Bench::Rfs(args) => bench::rfs(args),
         Bench::Cores(args) => bench::cores(args),
+        Bench::Parts(args) => bench::parts(args),
     }
 }

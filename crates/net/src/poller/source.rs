@@ -18,6 +18,7 @@ use forebay_sync::loom::{Mutex, MutexGuard, lock};
 
 use super::events::{Event, Interest};
 use super::ready::ReadyList;
+use crate::later;
 
 pub(super) struct Source {
     socket: AnySocket,
@@ -230,6 +231,9 @@ impl Source {
 /// Comes in the middle of a batch, and does no more than say so.
 impl Wake for Source {
     fn wake(self: Arc<Self>) {
+        if later::put_off(|| Waker::from(Arc::clone(&self))) {
+            return;
+        }
         if let Some(ready) = self.ready.upgrade() {
             ready.push(self);
         }

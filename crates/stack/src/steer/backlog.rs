@@ -104,12 +104,14 @@ impl Backlogs {
 }
 
 impl Backlog {
-    /// Puts packets in, in order, unless more than `limit` wait already: those that are left over
-    /// stay. Returns the number past the last one.
+    /// Puts packets in, in order, unless more than `limit` wait already, as Linux counts (so one more
+    /// than that fit): those that are left over stay. Returns the number past the last one.
     pub(crate) fn enqueue(&self, packets: &mut PacketQueue, limit: usize) -> u32 {
         let mut waiting = lock(&self.waiting);
         let was_empty = waiting.packets.is_empty();
-        let room = limit.saturating_sub(waiting.packets.len());
+        let room = limit
+            .saturating_add(1)
+            .saturating_sub(waiting.packets.len());
         let before = packets.len();
         if before <= room {
             waiting.packets.append(packets);

@@ -13,6 +13,14 @@ const BULK: usize = 32;
 /// Buffers that a cache keeps before it gives some back.
 const CACHE_MAX: usize = 128;
 
+/// Buffers that were never used go to a cache in longer runs, if the pool is large: a processor that
+/// walks through its buffers fetches the next ones ahead, and where those are another core's, takes
+/// them away from it.
+const RUN: usize = 124;
+
+/// A run is no more than this part of the pool, so that a few caches do not have all of it.
+const RUN_SHARE: usize = 64;
+
 /// A pool of packet buffers; a handle, cheap to clone.
 ///
 /// Buffers may outlive all handles: the memory is freed with the last of
@@ -40,7 +48,7 @@ impl<M: Copy + Default + Send + 'static> Pool<M> {
     #[must_use]
     pub fn cache(&self) -> Cache<M> {
         Cache {
-            slots: Vec::with_capacity(CACHE_MAX + 1),
+            slots: Vec::with_capacity(CACHE_MAX),
             shared: Arc::clone(&self.shared),
         }
     }
@@ -114,31 +122,32 @@ impl<M> Cache<M> {
     /// to their own.
     #[inline]
     pub fn free(&mut self, buf: Buf<M>) {
-        if buf.has_frags() {
-            self.free_frags(buf);
+        if buf.has_frags() || buf.head().pool != self.shared.id {
+            self.free_others(buf);
         } else {
-            self.free_one(buf);
+            self.keep(buf);
         }
     }
 
     #[cold]
-    fn free_frags(&mut self, buf: Buf<M>) {
+    #[inline(never)]
+    fn free_others(&mut self, buf: Buf<M>) {
         let mut rest = Some(buf);
         while let Some(mut buf) = rest {
             rest = buf.head_mut().frag.take();
-            self.free_one(buf);
+            if buf.head().pool == self.shared.id {
+                self.keep(buf);
+            }
         }
     }
 
-    /// A buffer without fragments.
+    /// A buffer of this pool, without fragments.
     #[inline]
-    fn free_one(&mut self, buf: Buf<M>) {
-        if buf.head().pool == self.shared.id {
-            self.slots.push(buf.into_slot());
-        }
-        if self.slots.len() > CACHE_MAX {
+    fn keep(&mut self, buf: Buf<M>) {
+        if self.slots.len() >= CACHE_MAX {
             self.spill();
         }
+        self.slots.push(buf.into_slot());
     }
 
     /// Gives everything back to the pool.
@@ -227,6 +236,10 @@ impl<M> Shared<M> {
         let warm = home.free.len().min(n);
         let rest = home.free.len() - warm;
         into.extend(home.free.drain(rest..));
+        let n = match warm {
+            0 => n.max(self.run()),
+            _ => n,
+        };
         for _ in warm..n {
             let Some(slot) = self.carve(&mut home) else {
                 break;
@@ -237,6 +250,10 @@ impl<M> Shared<M> {
         if home.out > 0 && home.lease.is_none() {
             home.lease = Some(Arc::clone(self));
         }
+    }
+
+    fn run(&self) -> usize {
+        RUN.min(self.capacity / RUN_SHARE)
     }
 
     /// The next slot that was never used, from a new chunk if need be.

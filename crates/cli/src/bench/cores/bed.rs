@@ -159,12 +159,12 @@ impl Bed {
     /// Lets packets in for so long, and looks for every one of them.
     fn run(&mut self, length: Duration, processors: &[usize]) -> anyhow::Result<Round> {
         let before = self.counts();
-        let sinks_before = self.by_flow();
+        let sinks_before = Lane::by_flow_of_all(&self.sinks);
         let start = self.stack.now() + RUN_UP;
         self.window.open(start, start + length);
         let seen = self.read(length, processors)?;
         let after = self.counts();
-        let sinks = self.by_flow();
+        let sinks = Lane::by_flow_of_all(&self.sinks);
         let forwarded = sinks.iter().zip(&sinks_before);
         let by_flow: Vec<u64> = match self.setting.traffic {
             Traffic::Forward => forwarded
@@ -278,19 +278,6 @@ impl Bed {
         let has = |lane: &Vec<u32>, flow| lane.get(flow).is_some_and(|packets| *packets > 0);
         (0..FLOWS as usize).any(|flow| lanes.iter().filter(|lane| has(lane, flow)).count() > 1)
     }
-
-    /// What arrived at the far device.
-    fn by_flow(&self) -> Vec<u32> {
-        let mut sum = Vec::new();
-        for lane in &self.sinks {
-            let counts = lane.by_flow();
-            sum.resize(counts.len(), 0_u32);
-            for (sum, count) in sum.iter_mut().zip(counts) {
-                *sum = sum.wrapping_add(count);
-            }
-        }
-        sum
-    }
 }
 
 /// Two workers keep themselves on the first two processors; one is kept on the first here.
@@ -304,7 +291,7 @@ fn spawn_workers(stack: &Stack, setting: Setting, processors: &[usize]) -> anyho
     Ok(workers?)
 }
 
-fn flows(family: Family, traffic: Traffic) -> Arc<[Flow]> {
+pub(super) fn flows(family: Family, traffic: Traffic) -> Arc<[Flow]> {
     let flow = |nth: u32| Flow {
         src: family.peer(),
         src_port: 1_024 + nth as u16,

@@ -1,5 +1,6 @@
 //! `forebay bench cores`: what a second worker brings, and steering packets between the two.
 
+mod bare;
 mod bed;
 mod reader;
 mod traffic;
@@ -13,7 +14,9 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
+use self::bare::Bare;
 use self::bed::{Bed, Round};
+pub(super) use self::reader::{pin, processors};
 use super::net::Family;
 use super::plot::{self, Plot, PlotArgs, Words};
 use super::report::{self, rounded};
@@ -102,9 +105,25 @@ struct Setting {
     rps: bool,
     #[serde(serialize_with = "as_number")]
     rfs: bool,
+    #[serde(rename = "row", skip_serializing_if = "Role::is_plain")]
+    role: Role,
+}
+
+/// What a setting is measured for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Role {
+    Plain,
     /// The setting before it under another name: what the machine can't tell apart.
-    #[serde(skip)]
-    is_control: bool,
+    Control,
+    /// The devices without a stack between them: what the machine gives to a second core.
+    Bare,
+}
+
+/// What a round is made with.
+enum Subject {
+    Bed(Box<Bed>),
+    Bare(Bare),
 }
 
 const PLOT: Words = Words {
@@ -122,10 +141,13 @@ const PLOT: Words = Words {
 const LEGEND: &str = "\
 traffic        forward: 128 flows; udp: two flows and two readers; flood: one flow to a reader on the
                other core; moving: to one that changes cores every 10 ms
+bare           the devices of forward without a stack between them, on threads that share nothing:
+               no more than what two of them do, to what one does, can two workers reach here
 ns, spread, Mpps
                median over rounds of what a packet that arrived took, all workers together; its
                interquartile range in ns; million packets a second
 to one         the throughput to that of one worker: median of the ratios of rounds
+best           the same of the quickest round of either
 to plain       the same to that of as many workers without RPS and RFS; ~ is that setting measured
                under another name: what the machine can't tell apart
 fair           Jain's index over the flows: 1 if all got the same
@@ -134,7 +156,7 @@ at home        packets in a hundred that were handled on the core where their re
 lost           packets in a hundred that found a queue full: all of them are counted drops
 ";
 
-const HEAD: &str = "family  traffic workers rps rfs      ns  spread    Mpps  to one to plain   fair crossed at home   lost";
+const HEAD: &str = "family  traffic workers rps rfs      ns  spread    Mpps  to one   best to plain   fair crossed at home   lost";
 
 /// What was measured of a setting.
 #[derive(Debug, Clone, Default)]
@@ -151,14 +173,14 @@ struct Row {
     family: u8,
     #[serde(flatten)]
     setting: Setting,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    row: Option<&'static str>,
     ns: f64,
     mpps: f64,
     /// Interquartile range in nanoseconds.
     spread: f64,
     /// Throughput to that of one worker, and of as many without steering.
     to_one: Option<f64>,
+    /// The same of the quickest rounds: what disturbs a round can only slow it down.
+    best_to_one: Option<f64>,
     to_plain: Option<f64>,
     fairness: f64,
     /// Shares of the packets.
@@ -168,7 +190,7 @@ struct Row {
 }
 
 pub(crate) fn run(args: &CoresArgs) -> anyhow::Result<ExitCode> {
-    let processors = reader::processors()?;
+    let processors = processors()?;
     ensure!(
         processors.len() > 1,
         "this process may use one core only, and two are to be measured"
@@ -216,19 +238,21 @@ impl CoresArgs {
     /// What is measured with this traffic, in turn.
     fn settings(&self, traffic: Traffic) -> Vec<Setting> {
         let is_wanted = |asked: &[u8], value: u8| asked.is_empty() || asked.contains(&value);
-        let setting = |(workers, rps, rfs, is_control)| Setting {
+        let setting = |(workers, rps, rfs, role)| Setting {
             traffic,
             workers,
             rps,
             rfs,
-            is_control,
+            role,
         };
         let all = [
-            (1, false, false, false),
-            (2, false, false, false),
-            (2, false, false, true),
-            (2, true, false, false),
-            (2, false, true, false),
+            (1, false, false, Role::Bare),
+            (2, false, false, Role::Bare),
+            (1, false, false, Role::Plain),
+            (2, false, false, Role::Plain),
+            (2, false, false, Role::Control),
+            (2, true, false, Role::Plain),
+            (2, false, true, Role::Plain),
         ]
         .map(setting);
         let is_wanted = |setting: &Setting| {
@@ -238,6 +262,7 @@ impl CoresArgs {
                 && is_wanted(&self.rfs, setting.rfs.into())
                 // Nobody reads what is forwarded.
                 && !(setting.rfs && traffic == Traffic::Forward)
+                && !(setting.role == Role::Bare && traffic != Traffic::Forward)
         };
         all.into_iter().filter(is_wanted).collect()
     }
@@ -250,15 +275,15 @@ fn measure(
     processors: &[usize],
     clock: &Clock,
 ) -> anyhow::Result<Vec<Measured>> {
-    let beds = settings
+    let subjects = settings
         .iter()
-        .map(|setting| Bed::new(family, *setting, processors));
-    let mut beds = beds.collect::<anyhow::Result<Vec<_>>>()?;
+        .map(|setting| Subject::new(family, *setting, processors));
+    let mut subjects = subjects.collect::<anyhow::Result<Vec<_>>>()?;
     let mut measured = vec![Measured::default(); settings.len()];
     let turns: Vec<usize> = (0..settings.len()).collect();
     let window = Duration::from_millis(args.window.into());
     let series = runner::run(&turns, args.rounds, clock, &mut Random::new(2), |nth| {
-        let round = beds[nth].run_some(window, processors)?;
+        let round = subjects[nth].run(window, processors)?;
         let nanos = window.as_nanos() as f64 / round.arrived() as f64;
         measured[nth].total.add(&round);
         Ok(Chunk {
@@ -281,7 +306,10 @@ fn rows(family: Family, settings: &[Setting], measured: &[Measured]) -> Vec<Row>
         let plain = Setting {
             rps: false,
             rfs: false,
-            is_control: false,
+            role: match setting.role {
+                Role::Control => Role::Plain,
+                role => role,
+            },
             ..*setting
         };
         let one = like(Setting {
@@ -291,17 +319,19 @@ fn rows(family: Family, settings: &[Setting], measured: &[Measured]) -> Vec<Row>
         let throughput_to =
             |other: &Measured| rounded(ratio(&other.series.stages, &measured.series.stages), 4);
         let Summary { median, spread, .. } = measured.series.summary();
+        let best_to = |other: &Measured| rounded(other.quickest() / measured.quickest(), 4);
+        let one = one.filter(|_| setting.workers > 1);
         let total = &measured.total;
         let share = |of: u64, all: u64| rounded(of as f64 / all.max(1) as f64, 4);
         Row {
             bench: "cores",
             family: family.number(),
             setting: *setting,
-            row: setting.is_control.then_some("control"),
             ns: rounded(median, 2),
             mpps: rounded(1_000.0 / median, 2),
             spread: rounded(spread, 2),
-            to_one: one.filter(|_| setting.workers > 1).map(throughput_to),
+            to_one: one.map(throughput_to),
+            best_to_one: one.map(best_to),
             to_plain: like(plain).filter(|_| *setting != plain).map(throughput_to),
             fairness: rounded(fairness(&total.by_flow), 4),
             crossed: share(total.crossed, total.handled),
@@ -335,6 +365,35 @@ impl Round {
     }
 }
 
+impl Measured {
+    /// What a packet took in the round that was disturbed least.
+    fn quickest(&self) -> f64 {
+        self.series.stages.iter().copied().fold(f64::MAX, f64::min)
+    }
+}
+
+impl Subject {
+    fn new(family: Family, setting: Setting, processors: &[usize]) -> anyhow::Result<Self> {
+        Ok(match setting.role {
+            Role::Bare => Self::Bare(Bare::new(family, setting.workers)),
+            _ => Self::Bed(Box::new(Bed::new(family, setting, processors)?)),
+        })
+    }
+
+    fn run(&mut self, window: Duration, processors: &[usize]) -> anyhow::Result<Round> {
+        match self {
+            Self::Bed(bed) => bed.run_some(window, processors),
+            Self::Bare(bare) => bare.run(window, processors),
+        }
+    }
+}
+
+impl Role {
+    fn is_plain(&self) -> bool {
+        *self == Self::Plain
+    }
+}
+
 impl Traffic {
     const ALL: [Self; 4] = [Self::Forward, Self::Udp, Self::Flood, Self::Moving];
 }
@@ -357,14 +416,18 @@ impl Row {
             workers,
             rps,
             rfs,
-            is_control,
+            role,
         } = self.setting;
-        let name = format!("{}{traffic}", if is_control { "~" } else { "" });
+        let name = match role {
+            Role::Plain => traffic.to_string(),
+            Role::Control => format!("~{traffic}"),
+            Role::Bare => "bare".to_owned(),
+        };
         let or_dash =
             |ratio: Option<f64>| ratio.map_or_else(|| "-".to_owned(), |r| format!("{r:.3}"));
         let percent = |share: f64| format!("{:.1}", share * 100.0);
         format!(
-            "{:>6} {name:>8} {workers:>7} {:>3} {:>3} {:>7.1} {:>7.1} {:>7.2} {:>7} {:>8} {:>6.3} {:>7} {:>7} {:>6}",
+            "{:>6} {name:>8} {workers:>7} {:>3} {:>3} {:>7.1} {:>7.1} {:>7.2} {:>7} {:>6} {:>8} {:>6.3} {:>7} {:>7} {:>6}",
             self.family,
             u8::from(rps),
             u8::from(rfs),
@@ -372,6 +435,7 @@ impl Row {
             self.spread,
             self.mpps,
             or_dash(self.to_one),
+            or_dash(self.best_to_one),
             or_dash(self.to_plain),
             self.fairness,
             percent(self.crossed),
@@ -396,10 +460,11 @@ impl Setting {
     /// Beside its bar.
     fn label(&self) -> String {
         let workers = crate::numbers::counted(self.workers.into(), "worker");
-        let steering = match (self.rps, self.rfs, self.is_control) {
+        let steering = match (self.rps, self.rfs, self.role) {
             (true, ..) => ", RPS",
             (_, true, _) => ", RFS",
-            (_, _, true) => " once more",
+            (_, _, Role::Control) => " once more",
+            (_, _, Role::Bare) => ", no stack",
             _ => "",
         };
         workers + steering

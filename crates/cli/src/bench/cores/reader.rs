@@ -42,14 +42,14 @@ pub(super) struct Seen {
 }
 
 /// The processors that this process may use, in the order in which workers are kept on them.
-pub(super) fn processors() -> io::Result<Vec<usize>> {
+pub(in crate::bench) fn processors() -> io::Result<Vec<usize>> {
     let set = sched_getaffinity(None)?;
     let is_allowed = |cpu: &usize| set.is_set(*cpu);
     Ok((0..CpuSet::MAX_CPU).filter(is_allowed).collect())
 }
 
 /// Keeps the calling thread on one of them.
-pub(super) fn pin(place: usize, processors: &[usize]) -> anyhow::Result<()> {
+pub(in crate::bench) fn pin(place: usize, processors: &[usize]) -> anyhow::Result<()> {
     let Some(cpu) = processors.get(place % processors.len().max(1)) else {
         bail!("this process may run nowhere");
     };

@@ -21,7 +21,7 @@ fn columns_stand_apart() {
         workers: 2,
         rps: true,
         rfs: false,
-        is_control: true,
+        role: Role::Control,
     };
     let measured = Measured {
         series: Series {
@@ -37,6 +37,6 @@ fn columns_stand_apart() {
         },
     };
     for row in rows(Family::V4, &[setting], &[measured]) {
-        assert_eq!(row.columns().split_whitespace().count(), 14);
+        assert_eq!(row.columns().split_whitespace().count(), 15);
     }
 }

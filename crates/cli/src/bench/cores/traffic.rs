@@ -135,6 +135,19 @@ impl Lane {
         counts.map(|count| count.load(Ordering::Relaxed)).collect()
     }
 
+    /// The same of all queues of a device together.
+    pub(super) fn by_flow_of_all(lanes: &[Arc<Self>]) -> Vec<u32> {
+        let mut sum = Vec::new();
+        for lane in lanes {
+            let counts = lane.by_flow();
+            sum.resize(counts.len(), 0_u32);
+            for (sum, count) in sum.iter_mut().zip(counts) {
+                *sum = sum.wrapping_add(count);
+            }
+        }
+        sum
+    }
+
     fn publish(&self, packets: u64) {
         let before = self.packets.load(Ordering::Relaxed);
         self.packets.store(before + packets, Ordering::Release);

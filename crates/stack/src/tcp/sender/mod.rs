@@ -70,7 +70,7 @@ pub(crate) struct Sender {
     end: Seq,
     /// The application writes no more.
     is_finished: bool,
-    /// A writer found no room.
+    /// A writer found no room, or waits for some.
     wants_room: bool,
     sack: bool,
     timestamps: bool,
@@ -228,6 +228,11 @@ impl Sender {
     pub(crate) fn is_writable(&self) -> bool {
         let room = self.room();
         room > 0 && room >= self.queue.len() / 2
+    }
+
+    /// Somebody waits until it is.
+    pub(crate) fn want_room(&mut self) {
+        self.wants_room |= !self.is_writable();
     }
 
     /// Bytes written and not sent.

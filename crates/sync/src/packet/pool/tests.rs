@@ -25,11 +25,13 @@ fn hands_out_its_capacity_and_no_more() {
 
 #[test]
 fn memory_comes_when_it_is_needed() {
-    let pool = Pool::<u32>::new(1 << 30);
-    assert_eq!(pool.shared.home().chunks.len(), 0);
-    let _buf = pool.cache().alloc().unwrap();
-    let home = pool.shared.home();
-    assert_eq!((home.chunks.len(), home.carved), (1, BULK));
+    for (buffers, carved) in [(1 << 30, RUN), (80 * RUN_SHARE, 80), (100, BULK)] {
+        let pool = Pool::<u32>::new(buffers);
+        assert_eq!(pool.shared.home().chunks.len(), 0);
+        let _buf = pool.cache().alloc().unwrap();
+        let home = pool.shared.home();
+        assert_eq!((home.chunks.len(), home.carved), (1, carved), "{buffers}");
+    }
 }
 
 #[test]
