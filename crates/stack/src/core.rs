@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use forebay_sync::rcu::Reader;
 
+use crate::batch::Train;
 use crate::counters::{Counter, Shard};
 use crate::devices::OutDevice;
 use crate::drop::DropReason;
@@ -30,6 +31,10 @@ impl Core {
     /// The core's free buffers, for who reads packets from devices and sends them.
     pub fn cache(&mut self) -> &mut PacketCache {
         &mut self.local.cache
+    }
+
+    pub(crate) fn flush_cache(&mut self) {
+        self.local.cache.flush();
     }
 
     /// Packets that this core has dropped so far since those who were to take them could not keep
@@ -62,6 +67,8 @@ pub struct Local {
     last_tx: usize,
     /// The batch in hand, kept between batches for its allocation.
     batch: Vec<Packet>,
+    /// Its trains, kept likewise.
+    trains: Vec<Train>,
     /// Packets taken out of this core's backlog, and not dealt with yet.
     backlog_in_hand: PacketQueue,
     /// Bursts for other cores, empty between bursts.
@@ -97,6 +104,7 @@ impl Local {
             tx: Vec::new(),
             last_tx: 0,
             batch: Vec::new(),
+            trains: Vec::new(),
             backlog_in_hand: PacketQueue::new(),
             bound: Vec::new(),
             burst: Burst::default(),
@@ -124,6 +132,7 @@ impl Local {
     }
 
     /// Frees a packet that has done its work.
+    #[inline]
     pub(crate) fn consume(&mut self, packet: Packet) {
         self.cache.free(packet);
     }
@@ -217,13 +226,17 @@ impl Local {
         self.tx = tx;
     }
 
-    /// An empty batch, to be given back.
-    pub(crate) fn take_batch(&mut self) -> Vec<Packet> {
-        core::mem::take(&mut self.batch)
+    /// An empty batch and its trains, to be given back.
+    pub(crate) fn take_batch(&mut self) -> (Vec<Packet>, Vec<Train>) {
+        (
+            core::mem::take(&mut self.batch),
+            core::mem::take(&mut self.trains),
+        )
     }
 
-    pub(crate) fn give_back_batch(&mut self, batch: Vec<Packet>) {
+    pub(crate) fn give_back_batch(&mut self, batch: Vec<Packet>, trains: Vec<Train>) {
         self.batch = batch;
+        self.trains = trains;
     }
 
     /// The number by which packets are steered here.
@@ -242,10 +255,6 @@ impl Local {
 
     pub(crate) fn give_back_bound(&mut self, bound: Vec<Bound>) {
         self.bound = bound;
-    }
-
-    pub(crate) fn flush_cache(&mut self) {
-        self.cache.flush();
     }
 }
 

@@ -7,7 +7,6 @@ use super::connection::Wake;
 use super::connection::clock::TimestampClock;
 use super::connection::handshake::{Agreed, DEFAULT_MSS};
 use super::connection::segment::Outgoing;
-use super::listeners::{Chosen, Pick};
 use super::output::Path;
 use super::receive::{Arrived, Fate, to_socket};
 use super::request::{Expired, Request};
@@ -44,8 +43,8 @@ pub(super) fn receive<F: Family>(
     }
     let local = (arrived.local.0.into(), arrived.local.1);
     let tcp = &cx.stack.tcp;
-    let pick = Pick::Hash(tcp.connections.hash(&arrived.flow));
-    let Chosen { id: listener, .. } = tcp.listeners.lookup(local, arrived.iif, pick)?;
+    let hash = tcp.connections.hash(&arrived.flow);
+    let listener = tcp.listeners.lookup(local, arrived.iif, hash)?;
     let segment = &arrived.segment;
     if segment.has(FLAG_RST) {
         return Some(Fate::Dropped(DropReason::TcpListenFlags));

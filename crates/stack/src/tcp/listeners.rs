@@ -3,7 +3,7 @@
 //! One on the address itself goes before one on every address, that before one that takes whatever
 //! nobody else does. On one address, a listener that is bound to the interface goes before one that
 //! is not (Linux's `compute_score`); of those that share all of it by `SO_REUSEPORT`, the flow's hash
-//! picks one, or a program does.
+//! picks one.
 
 use core::net::IpAddr;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -36,23 +36,6 @@ struct Listener {
     /// In a group with those of the same interface and family that say so, too.
     is_grouped: bool,
     is_ipv6: bool,
-}
-
-/// The listener of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Chosen {
-    pub(crate) id: SocketId,
-    /// Members of its group; 1 if it stands alone.
-    pub(crate) members: usize,
-}
-
-/// Which member of a group is to have a connection.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Pick {
-    /// One by the flow's hash.
-    Hash(u64),
-    /// The one of this number, as a program says; counted from the first that listened.
-    Nth(usize),
 }
 
 impl Listeners {
@@ -115,18 +98,19 @@ impl Listeners {
         }
     }
 
-    /// The listener of a connection to a local address and port that came in by `iif`.
-    pub(crate) fn lookup(&self, local: (IpAddr, u16), iif: u32, pick: Pick) -> Option<Chosen> {
+    /// The listener of a connection to a local address and port that came in by `iif`; of a group,
+    /// the one that the flow's hash picks.
+    pub(crate) fn lookup(&self, local: (IpAddr, u16), iif: u32, hash: u64) -> Option<SocketId> {
         let (addr, port) = local;
         let rows = self.rows(port);
-        let best_at = |place| best(rows.get(&place)?, addr, iif, pick);
+        let best_at = |place| best(rows.get(&place)?, addr, iif, hash);
         let found = best_at(Place { addr, port }).or_else(|| best_at(Place::every(addr, port)));
         drop(rows);
         found.or_else(|| {
             if self.any_len.load(Ordering::Acquire) == 0 {
                 return None;
             }
-            best(&self.any.lock(), addr, iif, pick)
+            best(&self.any.lock(), addr, iif, hash)
         })
     }
 
@@ -136,7 +120,7 @@ impl Listeners {
 }
 
 /// The listener that fits best. Of equals, the last one counts, unless they are a group.
-fn best(row: &[Listener], local: IpAddr, iif: u32, pick: Pick) -> Option<Chosen> {
+fn best(row: &[Listener], local: IpAddr, iif: u32, hash: u64) -> Option<SocketId> {
     let score = |listener: &Listener| {
         let device = listener.device;
         let fits = (device == 0 || device == iif) && (listener.is_ipv6 || local.is_ipv4());
@@ -149,14 +133,8 @@ fn best(row: &[Listener], local: IpAddr, iif: u32, pick: Pick) -> Option<Chosen>
     let (_, found) = scored.max_by_key(|(score, _)| *score)?;
     let members = || row.iter().filter(|other| found.is_grouped_with(other));
     let count = members().count();
-    let nth = match pick {
-        Pick::Hash(hash) => ((u128::from(hash) * count as u128) >> 64) as usize,
-        Pick::Nth(nth) => nth,
-    };
-    Some(Chosen {
-        id: members().nth(nth).unwrap_or(found).id,
-        members: count.max(1),
-    })
+    let nth = ((u128::from(hash) * count as u128) >> 64) as usize;
+    Some(members().nth(nth).unwrap_or(found).id)
 }
 
 impl Listener {

@@ -246,7 +246,7 @@ impl<M> Buf<M> {
         }
         let from = self.data().get(offset..).unwrap_or_default();
         let n = from.len().min(out.len());
-        out[..n].copy_from_slice(&from[..n]);
+        copy(&from[..n], &mut out[..n]);
         n
     }
 
@@ -359,6 +359,24 @@ impl<M> Buf<M> {
         let head = self.head_mut();
         head.offset = offset as u16;
         head.len = len as u16;
+    }
+}
+
+/// Copies one slice to another of the same length; a short one's first and last
+/// words, which may overlap, instead of a call.
+#[inline]
+fn copy(from: &[u8], to: &mut [u8]) {
+    const WORD: usize = 16;
+
+    if from.len() <= 2 * WORD
+        && let (Some(first), Some(last)) = (from.first_chunk::<WORD>(), from.last_chunk::<WORD>())
+        && from.len() == to.len()
+    {
+        to[..WORD].copy_from_slice(first);
+        let rest = to.len() - WORD;
+        to[rest..].copy_from_slice(last);
+    } else {
+        to.copy_from_slice(from);
     }
 }
 

@@ -27,8 +27,8 @@ fn listeners() -> Listeners {
 
 fn find(listeners: &Listeners, addr: &str, port: u16, iif: u32) -> Option<u32> {
     let addr = addr.parse().expect("an address");
-    let chosen = listeners.lookup((addr, port), iif, Pick::Hash(u64::MAX))?;
-    Some(chosen.id.slot)
+    let chosen = listeners.lookup((addr, port), iif, u64::MAX)?;
+    Some(chosen.slot)
 }
 
 #[test]
@@ -112,24 +112,21 @@ fn groups_share_what_comes() {
         listeners.add(&member, false, id(nth)).expect("free");
     }
     let local = ([192, 0, 2, 1].into(), 80);
-    let pick = |pick| listeners.lookup(local, 1, pick).expect("there");
+    let pick = |hash| listeners.lookup(local, 1, hash).expect("there");
     let mut hits = [0; 4];
     for nth in 0..1_000_u64 {
         let hash = Key([3, 4]).hash([nth], 0, 0);
-        let chosen = pick(Pick::Hash(hash));
-        assert_eq!(chosen.members, 4);
-        assert_eq!(pick(Pick::Hash(hash)), chosen);
-        hits[chosen.id.slot as usize] += 1;
+        let chosen = pick(hash);
+        assert_eq!(pick(hash), chosen);
+        hits[chosen.slot as usize] += 1;
     }
     assert!(
         hits.iter().all(|hits| (200..300).contains(hits)),
         "{hits:?}"
     );
-    assert_eq!([0, 3].map(|nth| pick(Pick::Nth(nth)).id), [id(0), id(3)]);
-    // A program that names nobody.
-    assert!(pick(Pick::Nth(4)).id.slot < 4);
+    assert_eq!([0, u64::MAX].map(pick), [id(0), id(3)]);
     listeners.remove(&member, id(0));
-    assert_eq!(pick(Pick::Nth(0)).id, id(1));
+    assert_eq!(pick(0), id(1));
 }
 
 #[test]

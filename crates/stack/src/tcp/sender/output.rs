@@ -121,6 +121,8 @@ impl Sender {
         if !sent.range.start.is_before(self.window_end()) && !is_first {
             return None;
         }
+        // What becomes of a probe of the path's MTU can't be told any more.
+        self.mtu_probe.give_up();
         let size = self.mss.saturating_sub(self.option_bytes).max(1);
         self.scoreboard.recut(index, size);
         let most = self.burst() / u32::from(size);
@@ -217,7 +219,7 @@ impl Sender {
         if len == 0 && !has_fin {
             return None;
         }
-        if len % mss > 0 {
+        if !len.is_multiple_of(mss) {
             self.small_end = self.next + len;
         }
         let range = SeqRange {
@@ -315,8 +317,7 @@ impl Sender {
             return None;
         }
         events.count(Counter::TcpExtTCPLossProbes);
-        if let Some(mut segment) = self.send_new(now, 1, true, events) {
-            segment.psh |= segment.len > 0 && segment.seq + segment.len == self.end;
+        if let Some(segment) = self.send_new(now, 1, true, events) {
             self.rack.set_probe(self.next, false);
             self.arm_retransmission(now);
             return Some(segment);

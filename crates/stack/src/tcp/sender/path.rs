@@ -53,6 +53,11 @@ impl MtuProbe {
         self.probe.is_some()
     }
 
+    /// Whatever comes of the probe under way says nothing.
+    pub(super) fn give_up(&mut self) {
+        self.probe = None;
+    }
+
     /// The size to use.
     pub(super) fn size(&self) -> u16 {
         match self.is_on {
@@ -92,7 +97,7 @@ impl Sender {
             }
             index = self.scoreboard.behind(index);
         }
-        self.mtu_probe.probe = None;
+        self.mtu_probe.give_up();
         self.scoreboard.resegment(self.mss);
         if !lost {
             return;
@@ -208,9 +213,7 @@ impl Sender {
     /// Nothing is answered: perhaps only because large segments vanish, and nobody says so (RFC
     /// 2923 section 2.1).
     pub(super) fn doubt_path(&mut self, now: Instant, events: &mut Events) {
-        if self.mtu_probe.probe.take().is_some() {
-            self.scoreboard.resegment(self.mss);
-        }
+        self.mtu_probe.give_up();
         if self.knobs.mtu_probing == 0 || self.timers.retransmits < self.knobs.retries1 {
             return;
         }

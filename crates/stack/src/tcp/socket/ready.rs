@@ -59,6 +59,7 @@ impl Socket {
             Role::Failed(error) => TcpReadiness {
                 readable: true,
                 writable: true,
+                urgent: false,
                 error: error.is_some(),
                 read_closed: true,
                 write_closed: true,
@@ -71,6 +72,7 @@ impl Socket {
                         || connection.receiver().readable() > 0
                         || connection.has_error(),
                     writable: !is_writable || connection.sender().is_writable(),
+                    urgent: connection.receiver().has_urgent(),
                     error: connection.has_error(),
                     read_closed: is_at_end,
                     write_closed: is_at_end && !is_writable,

@@ -1,5 +1,8 @@
 mod hand;
+mod losing;
+mod path;
 mod scoreboard;
+mod sending;
 mod sim;
-mod tables;
+mod timing;
 mod transfers;
