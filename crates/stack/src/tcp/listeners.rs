@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use forebay_sync::cache_line::CacheLine;
 use forebay_sync::short_lock::{ShortGuard, ShortLock};
 
-use super::ports::{Place, PortClaim};
+use super::ports::{InUse, Place, PortClaim};
 use crate::siphash::Key;
 use crate::socket::SocketId;
 
@@ -49,8 +49,12 @@ impl Listeners {
     }
 
     /// Adds a listener where it is bound. `is_ipv6`: an `AF_INET6` socket. Port 0 stands for every
-    /// address and every port.
-    pub(crate) fn add(&self, claim: &PortClaim, is_ipv6: bool, id: SocketId) {
+    /// address and every port; of those, `Ports` knows nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`InUse`] if another takes every address and port, and they are no group.
+    pub(crate) fn add(&self, claim: &PortClaim, is_ipv6: bool, id: SocketId) -> Result<(), InUse> {
         let listener = Listener {
             id,
             device: claim.device,
@@ -59,9 +63,12 @@ impl Listeners {
         };
         if claim.port == 0 {
             let mut any = self.any.lock();
+            if any.iter().any(|other| listener.conflicts(other)) {
+                return Err(InUse);
+            }
             any.push(listener);
             self.any_len.store(any.len(), Ordering::Release);
-            return;
+            return Ok(());
         }
         for place in claim.places() {
             self.rows(claim.port)
@@ -69,6 +76,7 @@ impl Listeners {
                 .or_default()
                 .push(listener);
         }
+        Ok(())
     }
 
     /// Removes a listener from where it was bound.
@@ -130,6 +138,12 @@ fn best(row: &[Listener], local: IpAddr, iif: u32, hash: u64) -> Option<SocketId
 }
 
 impl Listener {
+    /// Whether the two can't both take everything.
+    fn conflicts(&self, other: &Self) -> bool {
+        let share = |of: &Self| (of.device, of.is_ipv6);
+        share(self) == share(other) && !self.is_grouped_with(other)
+    }
+
     fn is_grouped_with(&self, other: &Self) -> bool {
         let share = |of: &Self| (of.is_grouped, of.device, of.is_ipv6);
         self.is_grouped && share(self) == share(other)
