@@ -1,6 +1,7 @@
 //! What one core has for itself, and what a stage is handed.
 
 use core::fmt;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use forebay_sync::rcu::Reader;
@@ -61,7 +62,7 @@ pub struct Local {
     /// The batch in hand, kept between batches for its allocation.
     batch: Vec<Packet>,
     /// Packets taken out of this core's backlog, and not dealt with yet.
-    backlog_in_hand: PacketQueue,
+    backlog_in_hand: VecDeque<Packet>,
     /// Bursts for other cores, empty between bursts.
     bound: Vec<Bound>,
     /// Datagrams on their way into a socket's queue.
@@ -88,7 +89,7 @@ impl Local {
             tx: Vec::new(),
             last_tx: 0,
             batch: Vec::new(),
-            backlog_in_hand: PacketQueue::new(),
+            backlog_in_hand: VecDeque::new(),
             bound: Vec::new(),
             burst: Burst::default(),
             allowance,
@@ -188,7 +189,7 @@ impl Local {
         self.cpu
     }
 
-    pub(crate) fn backlog_in_hand(&mut self) -> &mut PacketQueue {
+    pub(crate) fn backlog_in_hand(&mut self) -> &mut VecDeque<Packet> {
         &mut self.backlog_in_hand
     }
 
