@@ -3,7 +3,7 @@
 use core::num::NonZeroU64;
 
 use super::burst;
-use super::queue::Refused;
+use super::queue::Moved;
 use crate::core::Context;
 use crate::family::{Family, V4, V6};
 use crate::packet::{IpVersion, Packet, PacketQueue};
@@ -36,14 +36,14 @@ pub(crate) fn receive_train(
     // What came before goes before.
     burst::flush(cx);
     let slot = cx.stack.demux.sockets().slot(slot);
-    let refused = match slot {
+    let pushed = match slot {
         Some(slot) if !slot.options().has(Flag::Filter) => {
             let (allowance, sysctls) = (&mut cx.core.allowance, cx.view.sysctls);
-            slot.queue.push(train, allowance, sysctls, state.get())
+            slot.queue.push(&mut train, allowance, sysctls, state.get())
         }
-        _ => Err(Refused::Moved(train)),
+        _ => Err(Moved),
     };
-    if let Err(refused) = refused {
-        burst::finish(cx, slot, refused);
+    if !train.is_empty() {
+        burst::finish(cx, slot, train, pushed);
     }
 }
