@@ -15,24 +15,18 @@ pub(crate) fn receive_train(
     cx: &mut Context<'_>,
     slot: u32,
     state: NonZeroU64,
-    mut packets: impl Iterator<Item = Packet>,
+    packets: impl Iterator<Item = Packet>,
 ) {
-    let Some(mut first) = packets.next() else {
-        return;
-    };
-    let version = first.version;
-    first.timestamp = cx.now;
     let mut train = PacketQueue::new();
-    train.push(first);
+    // A socket may be open to both families.
+    let mut of_v6 = 0;
     for mut packet in packets {
         packet.timestamp = cx.now;
+        of_v6 += u64::from(packet.version == IpVersion::V6);
         train.push(packet);
     }
-    let in_delivers = match version {
-        IpVersion::V4 => V4::MIB.in_delivers,
-        IpVersion::V6 => V6::MIB.in_delivers,
-    };
-    cx.core.add(in_delivers, train.len() as u64);
+    cx.core.add(V4::MIB.in_delivers, train.len() as u64 - of_v6);
+    cx.core.add(V6::MIB.in_delivers, of_v6);
     // What came before goes before.
     burst::flush(cx);
     let slot = cx.stack.demux.sockets().slot(slot);
