@@ -219,8 +219,10 @@ impl UdpSocket {
     /// [`io::ErrorKind::WouldBlock`] when non-blocking or timed out; what the network said about a
     /// datagram sent earlier, such as [`io::ErrorKind::ConnectionRefused`].
     pub fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        self.receive(buf, false)
-            .map(|received| (received.len, received.from))
+        self.wait_for(|socket| {
+            let received = socket.inner().udp_recv_from(socket.id(), buf);
+            received.map_err(error::receive)
+        })
     }
 
     /// Receives a datagram: how many bytes, from whom, and where it was sent to.
@@ -249,7 +251,7 @@ impl UdpSocket {
     ///
     /// Those of [`recv_from`](Self::recv_from).
     pub fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
-        self.receive(buf, false).map(|received| received.len)
+        self.recv_from(buf).map(|(len, _)| len)
     }
 
     /// As [`recv`](Self::recv), and leaves the datagram where it is.

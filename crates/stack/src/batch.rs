@@ -1,6 +1,8 @@
 //! What a batch has in it, sorted by what its packets need next.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
+use core::num::NonZeroU64;
+use core::ops::Range;
 
 use crate::fib::Address;
 use crate::receive::MAX_BATCH;
@@ -20,6 +22,45 @@ pub(crate) struct Sorted {
     pub(crate) arrived6: Tally,
     /// Whether any packet has IPv4 options.
     pub(crate) has_options: bool,
+}
+
+/// Plain datagrams that follow each other in a batch and are of one flow (a packet train, Jain and
+/// Routhier 1986).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Train {
+    /// The lane of the first.
+    pub(crate) first: u8,
+    /// How many there are.
+    pub(crate) len: u8,
+    /// No socket is connected to their sender, as far as early demux was asked.
+    pub(crate) is_unconnected: bool,
+    /// They are to be delivered, by a route to their address alone.
+    pub(crate) is_local: bool,
+    /// The slot of their socket, and its state, if that is known: in that, it takes them.
+    pub(crate) slot: u32,
+    pub(crate) state: Option<NonZeroU64>,
+}
+
+impl Train {
+    /// Of no datagram yet; the first is to have this lane.
+    #[inline]
+    pub(crate) fn of_none(lane: usize) -> Self {
+        Self {
+            first: lane as u8,
+            len: 0,
+            is_unconnected: false,
+            is_local: false,
+            slot: 0,
+            state: None,
+        }
+    }
+
+    /// Where it lies in the batch.
+    #[inline]
+    pub(crate) fn lanes(&self) -> Range<usize> {
+        let first = usize::from(self.first);
+        first..first + usize::from(self.len)
+    }
 }
 
 /// Places in a batch, in its order.

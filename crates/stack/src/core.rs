@@ -1,10 +1,12 @@
 //! What one core has for itself, and what a stage is handed.
 
 use core::fmt;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use forebay_sync::rcu::Reader;
 
+use crate::batch::Train;
 use crate::counters::{Counter, Shard};
 use crate::devices::OutDevice;
 use crate::drop::DropReason;
@@ -30,6 +32,10 @@ impl Core {
     /// The core's free buffers, for who reads packets from devices and sends them.
     pub fn cache(&mut self) -> &mut PacketCache {
         &mut self.local.cache
+    }
+
+    pub(crate) fn flush_cache(&mut self) {
+        self.local.cache.flush();
     }
 
     /// Packets that this core has dropped so far since those who were to take them could not keep
@@ -62,8 +68,10 @@ pub struct Local {
     last_tx: usize,
     /// The batch in hand, kept between batches for its allocation.
     batch: Vec<Packet>,
+    /// Its trains, kept likewise.
+    trains: Vec<Train>,
     /// Packets taken out of this core's backlog, and not dealt with yet.
-    backlog_in_hand: PacketQueue,
+    backlog_in_hand: VecDeque<Packet>,
     /// Bursts for other cores, empty between bursts.
     bound: Vec<Bound>,
     /// Datagrams on their way into a socket's queue.
@@ -97,7 +105,8 @@ impl Local {
             tx: Vec::new(),
             last_tx: 0,
             batch: Vec::new(),
-            backlog_in_hand: PacketQueue::new(),
+            trains: Vec::new(),
+            backlog_in_hand: VecDeque::new(),
             bound: Vec::new(),
             burst: Burst::default(),
             allowance,
@@ -124,6 +133,7 @@ impl Local {
     }
 
     /// Frees a packet that has done its work.
+    #[inline]
     pub(crate) fn consume(&mut self, packet: Packet) {
         self.cache.free(packet);
     }
@@ -217,13 +227,17 @@ impl Local {
         self.tx = tx;
     }
 
-    /// An empty batch, to be given back.
-    pub(crate) fn take_batch(&mut self) -> Vec<Packet> {
-        core::mem::take(&mut self.batch)
+    /// An empty batch and its trains, to be given back.
+    pub(crate) fn take_batch(&mut self) -> (Vec<Packet>, Vec<Train>) {
+        (
+            core::mem::take(&mut self.batch),
+            core::mem::take(&mut self.trains),
+        )
     }
 
-    pub(crate) fn give_back_batch(&mut self, batch: Vec<Packet>) {
+    pub(crate) fn give_back_batch(&mut self, batch: Vec<Packet>, trains: Vec<Train>) {
         self.batch = batch;
+        self.trains = trains;
     }
 
     /// The number by which packets are steered here.
@@ -231,7 +245,7 @@ impl Local {
         self.cpu
     }
 
-    pub(crate) fn backlog_in_hand(&mut self) -> &mut PacketQueue {
+    pub(crate) fn backlog_in_hand(&mut self) -> &mut VecDeque<Packet> {
         &mut self.backlog_in_hand
     }
 
@@ -242,10 +256,6 @@ impl Local {
 
     pub(crate) fn give_back_bound(&mut self, bound: Vec<Bound>) {
         self.bound = bound;
-    }
-
-    pub(crate) fn flush_cache(&mut self) {
-        self.cache.flush();
     }
 }
 

@@ -4,7 +4,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::batch::{Sorted, TransitLanes};
+use crate::batch::{Sorted, Tally, TransitLanes};
 use crate::core::Context;
 use crate::counters::{IpMib, MIB_V4, MIB_V6};
 use crate::devices::{InConf, InDevice};
@@ -88,6 +88,9 @@ pub(crate) trait Family: Copy + Send + Sync + 'static {
     fn rp_filter(view: &View<'_>, iif: u32) -> RpFilter;
     /// The packets of a batch to somebody else.
     fn transit(sorted: &Sorted) -> &TransitLanes<Self::Addr>;
+
+    /// Packets of a batch that have come in.
+    fn arrived(sorted: &mut Sorted) -> &mut Tally;
     /// What the knobs of the interface that a batch came in by say.
     fn in_conf<'a>(device: &'a InDevice<'_>) -> &'a InConf;
     /// How its packets leave.
@@ -228,6 +231,10 @@ impl Family for V4 {
         &sorted.transit4
     }
 
+    fn arrived(sorted: &mut Sorted) -> &mut Tally {
+        &mut sorted.arrived4
+    }
+
     fn in_conf<'a>(device: &'a InDevice<'_>) -> &'a InConf {
         &device.v4
     }
@@ -354,6 +361,10 @@ impl Family for V6 {
 
     fn transit(sorted: &Sorted) -> &TransitLanes<Ipv6Addr> {
         &sorted.transit6
+    }
+
+    fn arrived(sorted: &mut Sorted) -> &mut Tally {
+        &mut sorted.arrived6
     }
 
     fn in_conf<'a>(device: &'a InDevice<'_>) -> &'a InConf {

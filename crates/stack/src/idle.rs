@@ -5,18 +5,22 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
 
 use forebay_sync::cache_line::CacheLine;
+use forebay_sync::per_thread::PerThread;
 use forebay_sync::short_lock::ShortLock;
 
 use crate::core::Core;
 use crate::socket::lock;
 
-/// Places for cores. Threads beyond that many take turns with others, or borrow one of the rest.
+/// Places for cores of threads that have none of their own. Threads beyond that many take turns with
+/// others, or borrow one of the rest.
 const PLACES: usize = 8;
 
-/// A thread comes back to the place that it has been to: what lies there is in its cache, and
-/// nobody else is likely to be there, so that a call takes one lock. Nobody waits for a place.
+/// The first few threads have a core each, which they take without a lock. Another comes back to the
+/// place that it has been to: what lies there is in its cache, and nobody else is likely to be there,
+/// so that a call takes one lock. Nobody waits for a place.
 #[derive(Default)]
 pub(crate) struct IdleCores {
+    own: PerThread<Option<Core>>,
     places: [CacheLine<ShortLock<Option<Core>>>; PLACES],
     rest: Mutex<Vec<Core>>,
 }
@@ -36,8 +40,21 @@ impl IdleCores {
         make: impl FnOnce() -> Core,
         f: impl FnOnce(&mut Core) -> R,
     ) -> R {
-        let own = &self.places[PLACE.get() % PLACES];
-        if let Some(mut place) = own.try_lock() {
+        let Some(mut own) = self.own.enter() else {
+            return self.borrow_shared(make, f);
+        };
+        let is_wished = own.take_wish();
+        let core = own.get_or_insert_with(make);
+        if is_wished {
+            core.flush_cache();
+        }
+        f(core)
+    }
+
+    #[inline(never)]
+    fn borrow_shared<R>(&self, make: impl FnOnce() -> Core, f: impl FnOnce(&mut Core) -> R) -> R {
+        let near = &self.places[PLACE.get() % PLACES];
+        if let Some(mut place) = near.try_lock() {
             return f(place.get_or_insert_with(make));
         }
         self.borrow_elsewhere(make, f)
@@ -60,12 +77,15 @@ impl IdleCores {
         result
     }
 
-    /// Calls `f` with every core that is idle.
-    pub(crate) fn for_each(&self, mut f: impl FnMut(&mut Core)) {
+    /// Has every idle core give its free buffers back: now, but for those of other threads, which do
+    /// it when they borrow them the next time.
+    pub(crate) fn flush_caches(&self) {
+        self.own
+            .tend(|own| own.iter_mut().for_each(Core::flush_cache));
         let places = self.places.iter().filter_map(|place| place.try_lock());
         for mut place in places {
-            place.iter_mut().for_each(&mut f);
+            place.iter_mut().for_each(Core::flush_cache);
         }
-        lock(&self.rest).iter_mut().for_each(f);
+        lock(&self.rest).iter_mut().for_each(Core::flush_cache);
     }
 }

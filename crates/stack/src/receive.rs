@@ -14,10 +14,11 @@
 
 use forebay_sync::prefetch::prefetch_slice;
 
-use crate::batch::{Sorted, Tally};
+use crate::batch::{Sorted, Tally, Train};
 use crate::core::{Context, Core};
 use crate::counters::Counter;
 use crate::demux::early;
+use crate::demux::train::find_bound;
 use crate::devices::InDevice;
 use crate::drop::DropReason;
 use crate::family::{Family, V4, V6};
@@ -26,6 +27,7 @@ use crate::ip::forward::{Leaving, forward};
 use crate::ip::icmp::{self, IcmpError};
 use crate::ip::plain;
 use crate::ip::route::route;
+use crate::ip::train;
 use crate::ip::validate::validate;
 use crate::packet::{IpVersion, Packet, PacketQueue, Refusal, Verdict};
 use crate::stack::Stack;
@@ -135,7 +137,7 @@ fn receive_batch(
         return;
     };
     let device = InDevice::new(cx.view, interface);
-    let mut batch = cx.core.take_batch();
+    let (mut batch, mut trains) = cx.core.take_batch();
     let weight = usize::try_from(cx.view.sysctls.get(Knob::DevWeight)).unwrap_or(MAX_BATCH);
     packets.pop_many(weight, &mut batch);
     for packet in &batch {
@@ -144,18 +146,23 @@ fn receive_batch(
     }
 
     let mut sorted = Sorted::new();
-    validate_batch(cx, &device, &mut sorted, &mut batch);
+    validate_batch(cx, &device, &mut sorted, &mut trains, &mut batch);
     observer.after(Stage::Validate, &batch);
     gro::coalesce(cx, &mut sorted, &mut batch);
-    early::demux(cx, &sorted.others, &mut batch);
+    let moves = cx.stack.demux.moves();
+    early::demux(cx, &sorted.others, &mut trains, &mut batch);
+    tcp::early::demux(cx, &sorted.others, &mut batch);
     observer.after(Stage::EarlyDemux, &batch);
-    route(cx, &device, &sorted, &mut batch);
+    route(cx, &device, &sorted, &mut trains, &mut batch);
     observer.after(Stage::Route, &batch);
-    act_on_batch(cx, ifindex, &mut batch);
+    if trains.iter().any(|train| train.is_local) {
+        find_bound(cx, &mut trains, &batch, moves);
+    }
+    act_on_batch(cx, ifindex, &mut trains, &mut batch);
     udp::flush(cx);
     observer.after(Stage::Act, &batch);
 
-    cx.core.give_back_batch(batch);
+    cx.core.give_back_batch(batch, trains);
 }
 
 /// Parses every packet and tells transit apart: most of it by a glance.
@@ -164,15 +171,40 @@ fn validate_batch(
     cx: &Context<'_>,
     device: &InDevice<'_>,
     sorted: &mut Sorted,
+    trains: &mut Vec<Train>,
     batch: &mut [Packet],
 ) {
-    for (lane, packet) in batch.iter_mut().enumerate() {
-        if !plain::admit(device, sorted, lane, packet) {
-            packet.verdict = validate(cx, device, sorted, lane, packet);
-        }
+    let mut lane = 0;
+    while let Some(packet) = batch.get_mut(lane) {
+        lane += match plain::admit(device, sorted, lane, packet) {
+            true => 1,
+            false => validate_others(cx, device, sorted, trains, lane, batch),
+        };
     }
     count_arrivals::<V4>(cx, &sorted.arrived4);
     count_arrivals::<V6>(cx, &sorted.arrived6);
+}
+
+/// What begins at this lane is no plain transit: a train, or one packet to be looked at closely.
+/// Returns how many packets it was.
+#[inline(never)]
+fn validate_others(
+    cx: &Context<'_>,
+    device: &InDevice<'_>,
+    sorted: &mut Sorted,
+    trains: &mut Vec<Train>,
+    lane: usize,
+    batch: &mut [Packet],
+) -> usize {
+    let packets = batch.get_mut(lane..).unwrap_or_default();
+    let taken = train::admit(cx, device, sorted, trains, lane, packets);
+    if taken == 0
+        && let Some(packet) = packets.first_mut()
+    {
+        packet.verdict = validate(cx, device, sorted, lane, packet);
+        return 1;
+    }
+    taken
 }
 
 fn count_arrivals<F: Family>(cx: &Context<'_>, arrived: &Tally) {
@@ -183,17 +215,43 @@ fn count_arrivals<F: Family>(cx: &Context<'_>, arrived: &Tally) {
 /// Carries the verdicts out, in the order of arrival: plain transit leaves in runs, and before all that
 /// a packet behind it causes to be sent.
 #[inline(never)]
-fn act_on_batch(cx: &mut Context<'_>, iif: u32, batch: &mut Vec<Packet>) {
+fn act_on_batch(cx: &mut Context<'_>, iif: u32, trains: &mut Vec<Train>, batch: &mut Vec<Packet>) {
     let mut leaving = Leaving::new(cx, iif);
-    for mut packet in batch.drain(..) {
-        if leaving.admits(cx, &mut packet) {
-            leaving.push(packet);
-        } else {
-            leaving.flush(cx);
-            act(cx, packet);
+    let mut packets = batch.drain(..);
+    let mut lane = 0;
+    let mut trains = trains.drain(..).peekable();
+    while let Some(train) = trains.next() {
+        // Others are acted upon one by one, and so are those whose socket nobody knows yet.
+        let Some(state) = train.state else { continue };
+        for packet in packets.by_ref().take(usize::from(train.first) - lane) {
+            act_in_turn(cx, &mut leaving, packet);
         }
+        leaving.flush(cx);
+        lane = train.lanes().end;
+        // Other senders' trains may be for the same socket.
+        let is_next = |next: &Train, lane| {
+            (next.slot, next.state) == (train.slot, train.state) && usize::from(next.first) == lane
+        };
+        while let Some(next) = trains.next_if(|next| is_next(next, lane)) {
+            lane = next.lanes().end;
+        }
+        let len = lane - usize::from(train.first);
+        udp::receive_train(cx, train.slot, state, packets.by_ref().take(len));
+    }
+    for packet in packets {
+        act_in_turn(cx, &mut leaving, packet);
     }
     leaving.flush(cx);
+}
+
+#[inline(always)]
+fn act_in_turn<'g>(cx: &mut Context<'g>, leaving: &mut Leaving<'g>, mut packet: Packet) {
+    if leaving.admits(cx, &mut packet) {
+        leaving.push(packet);
+    } else {
+        leaving.flush(cx);
+        act(cx, packet);
+    }
 }
 
 /// Carries out what the stages decided: the one place where the way of whatever is not plain ends or

@@ -255,9 +255,10 @@ impl Stack {
         result
     }
 
-    /// Gives the buffers back that application threads' caches hold.
+    /// Gives the buffers back that application threads' caches hold: those of threads that are still
+    /// about when they call the next time.
     pub fn flush_caches(&self) {
-        self.idle_cores.for_each(|core| core.local.flush_cache());
+        self.idle_cores.flush_caches();
     }
 }
 

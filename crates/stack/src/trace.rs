@@ -127,9 +127,19 @@ impl Stack {
     /// The packet's own reasons first, so that the story of transit is the same whatever the knob
     /// says.
     fn why_no_early_look(&self, packet: &Seen) -> Option<NotTried> {
-        let (knob, name) = match packet.protocol {
-            protocol::UDP => (Knob::UdpEarlyDemux, "net.ipv4.udp_early_demux"),
-            _ => (Knob::TcpEarlyDemux, "net.ipv4.tcp_early_demux"),
+        let udp = (
+            Knob::UdpEarlyDemux,
+            "net.ipv4.udp_early_demux",
+            self.demux.early_key(),
+        );
+        let tcp = (
+            Knob::TcpEarlyDemux,
+            "net.ipv4.tcp_early_demux",
+            self.tcp.connections.early_key(),
+        );
+        let (knob, name, key) = match packet.protocol {
+            protocol::UDP => udp,
+            _ => tcp,
         };
         let reader = self.domain.reader();
         let guard = reader.guard();
@@ -142,9 +152,7 @@ impl Stack {
                 Some(NotTried::KnobOff("net.ipv4.ip_early_demux"))
             }
             _ if !sysctls.is_on(knob) => Some(NotTried::KnobOff(name)),
-            _ if !self.demux.early_key(packet.protocol).is_enabled() => {
-                Some(NotTried::NoConnectedSocket)
-            }
+            _ if !key.is_enabled() => Some(NotTried::NoConnectedSocket),
             _ => None,
         }
     }

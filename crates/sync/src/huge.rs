@@ -15,7 +15,7 @@ use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::slice;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 mod source;
 
@@ -28,6 +28,8 @@ pub unsafe trait Zeroable {}
 
 // SAFETY: all zeros are the number 0.
 unsafe impl Zeroable for AtomicU32 {}
+// SAFETY: as above.
+unsafe impl Zeroable for AtomicU64 {}
 
 /// A slice that begins with zeros, and takes memory where it is touched.
 ///

@@ -7,6 +7,7 @@ pub mod huge;
 #[doc(hidden)]
 pub mod loom;
 pub mod packet;
+pub mod per_thread;
 pub mod prefetch;
 pub mod rcu;
 pub mod segments;

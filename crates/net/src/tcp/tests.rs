@@ -91,6 +91,42 @@ fn each_side_has_a_waker() {
     }
 }
 
+/// Little room is none to wait for, though nobody was refused yet.
+#[test]
+fn who_waits_for_room_is_woken_though_all_was_taken() {
+    for addr in BOTH {
+        let (stack, listener) = listening(addr);
+        let (client, server) = pair(&stack, &listener);
+        let (bell, waker) = bell();
+        let cx = &mut Context::from_waker(&waker);
+        let mut sent = 0;
+        while client.poll_writable(cx).is_ready() {
+            let taken = client.poll_write(cx, &[7; 500]);
+            assert!(matches!(taken, Poll::Ready(Ok(500))));
+            sent += 500;
+            drive(&stack);
+        }
+        bell.rung();
+        server.set_nonblocking(true).expect("open");
+        let mut buf = vec![0; 1 << 16];
+        while bell.rung() == 0 {
+            sent -= (&server).read(&mut buf).expect("more of it");
+            drive(&stack);
+        }
+        assert!(client.poll_writable(cx).is_ready(), "{sent}");
+        // While there is room, an acknowledgement is no news.
+        client.register_waker(Side::Write, &waker).expect("open");
+        while let Ok(len @ 1..) = (&server).read(&mut buf) {
+            sent -= len;
+            drive(&stack);
+        }
+        assert_eq!((sent, bell.rung()), (0, 0));
+        assert!(matches!(client.poll_write(cx, b"on"), Poll::Ready(Ok(2))));
+        drive(&stack);
+        assert_eq!(bell.rung(), 0);
+    }
+}
+
 #[test]
 fn nothing_is_left_behind() {
     for addr in BOTH {

@@ -15,7 +15,10 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 
 use forebay_sync::cache_line::CacheLine;
+use forebay_sync::rcu::{Domain, Guard};
 
+use super::flow::{hash_of_local, split_addr};
+use super::places::{Places, Table, Who};
 use super::row::{self, Best, Class, Listener, Occupant, Row};
 use crate::siphash::Key;
 use crate::socket::{Flag, Options, SocketId, lock};
@@ -42,6 +45,9 @@ pub(crate) struct InUse;
 
 /// Every bound socket of one protocol.
 pub(crate) struct Bound {
+    key: Key,
+    /// What most rows are, to be read without a lock. Written under the port's lock.
+    places: Places,
     rows: Box<[CacheLine<Mutex<Rows>>]>,
     /// Everybody on a port, whatever the address. Held for the whole of a bind, so that two binds
     /// to one port take turns; taken before a row's lock.
@@ -71,9 +77,11 @@ struct PortUse {
 }
 
 impl Bound {
-    pub(crate) fn new(key: Key) -> Self {
+    pub(crate) fn new(key: Key, domain: &Domain) -> Self {
         let rows = || CacheLine(Mutex::new(HashMap::with_hasher(key)));
         Self {
+            key,
+            places: Places::new(domain),
             rows: (0..SHARDS).map(|_| rows()).collect(),
             ports: (0..SHARDS).map(|_| CacheLine::default()).collect(),
             any: Mutex::default(),
@@ -108,6 +116,12 @@ impl Bound {
             }
             row::best(&lock(&self.any), &mut score, &mut choose)
         })
+    }
+
+    /// Who is at each place, as it is plain to see under a guard.
+    #[inline]
+    pub(crate) fn places<'g>(&'g self, guard: &'g Guard<'_>) -> &'g Table {
+        self.places.table(guard)
     }
 
     /// Calls `f` with each socket that takes datagrams to `addr` and `port`: those bound to the
@@ -204,13 +218,14 @@ impl Bound {
         };
         for place in binding.places() {
             row::remove(&mut port, PortUse::of(&place, binding.class));
-            let mut rows = self.rows(place.port);
-            if rows
-                .get_mut(&place)
-                .is_some_and(|row| row.remove(&occupant))
-            {
-                rows.remove(&place);
-            }
+            self.change(place, |rows| {
+                if rows
+                    .get_mut(&place)
+                    .is_some_and(|row| row.remove(&occupant))
+                {
+                    rows.remove(&place);
+                }
+            });
         }
     }
 
@@ -221,11 +236,23 @@ impl Bound {
         };
         for place in binding.places() {
             row::add(port, PortUse::of(&place, binding.class));
-            self.rows(place.port)
-                .entry(place)
-                .and_modify(|row| row.add(occupant))
-                .or_insert(Row::One(occupant));
+            self.change(place, |rows| {
+                rows.entry(place)
+                    .and_modify(|row| row.add(occupant))
+                    .or_insert(Row::One(occupant));
+            });
         }
+    }
+
+    /// Changes a place's row, and what is plain to see of it. The caller holds the port's lock.
+    fn change(&self, place: Place, change: impl FnOnce(&mut Rows)) {
+        let mut rows = self.rows(place.port);
+        let old = who(rows.get(&place));
+        change(&mut rows);
+        let new = who(rows.get(&place));
+        // Packets wait for rows under a guard, and who writes waits for guards.
+        drop(rows);
+        self.places.set(place.hash(self.key), old, new);
     }
 
     /// Whether somebody keeps a socket of this class off the binding's addresses.
@@ -305,6 +332,21 @@ impl PortUse {
             is_ipv6: place.addr.is_ipv6(),
             class,
         }
+    }
+}
+
+impl Place {
+    fn hash(&self, key: Key) -> u32 {
+        hash_of_local(key, split_addr(self.addr), self.port)
+    }
+}
+
+/// What is plain to see of a row.
+fn who(row: Option<&Row>) -> Who {
+    match row.map_or(&[][..], Row::listeners) {
+        [] => Who::Nobody,
+        [alone] if alone.class.device == 0 => Who::Alone(alone.id.slot),
+        _ => Who::Others,
     }
 }
 

@@ -7,8 +7,11 @@
 
 use core::sync::atomic::Ordering;
 
+use super::established::Line;
 use super::flow::Flow;
-use crate::batch::Lanes;
+use super::train;
+use super::{Candidate, Hit};
+use crate::batch::{Lanes, Train};
 use crate::core::Context;
 use crate::counters::Counter;
 use crate::family::{Family, V4, V6};
@@ -22,11 +25,27 @@ use crate::wire::protocol;
 
 /// Looks for the sockets of a batch's packets in `lanes` that are for addresses of our own and whose
 /// ports are known. A fragment is looked up when it is whole, transit never.
-pub(crate) fn demux(cx: &mut Context<'_>, lanes: &Lanes, batch: &mut [Packet]) {
+pub(crate) fn demux(
+    cx: &mut Context<'_>,
+    lanes: &Lanes,
+    trains: &mut [Train],
+    batch: &mut [Packet],
+) {
+    if !trains.is_empty() {
+        train::demux(cx, trains, batch);
+    }
+    if !lanes.is_empty() {
+        demux_each(cx, lanes, batch);
+    }
+}
+
+#[inline(never)]
+fn demux_each(cx: &mut Context<'_>, lanes: &Lanes, batch: &mut [Packet]) {
     let asked = Asked::new(cx);
-    if lanes.is_empty() || !(asked.udp || asked.tcp) {
+    if !asked.udp {
         return;
     }
+    let buckets = cx.stack.demux.established.buckets();
     let mut looks = [Look::default(); MAX_BATCH];
     let mut len = 0;
     // A flow sends in runs: of each run, one packet is looked up. Who is published meanwhile may
@@ -42,7 +61,7 @@ pub(crate) fn demux(cx: &mut Context<'_>, lanes: &Lanes, batch: &mut [Packet]) {
         if !look.is_repeat {
             let flow = flow_of(packet);
             look.hash = flow.hash(cx.stack.demux.key);
-            cx.stack.demux.established.prefetch(look.hash);
+            look.line = cx.stack.demux.established.prefetch(look.hash, buckets);
             last = Some(flow);
         }
         len += 1;
@@ -50,14 +69,12 @@ pub(crate) fn demux(cx: &mut Context<'_>, lanes: &Lanes, batch: &mut [Packet]) {
     let looks = looks.get_mut(..len).unwrap_or_default();
     for look in looks.iter_mut().filter(|look| !look.is_repeat) {
         let demux = &cx.stack.demux;
-        look.candidate = demux.candidate(look.hash, asked.prefetch_rmem);
+        let candidate = |line| demux.candidate(line, look.hash, asked.prefetch_rmem);
+        look.candidate = look.line.and_then(candidate);
     }
     // All came in by one interface.
     let iif = batch.first().map_or(0, |packet| packet.iif);
-    let routes = InputRoutes {
-        v4: input_route::<V4>(cx, iif),
-        v6: input_route::<V6>(cx, iif),
-    };
+    let routes = InputRoutes::new(cx, iif);
     let (mut hits, mut stale) = (0, 0);
     let mut found = None;
     for look in &*looks {
@@ -84,45 +101,39 @@ pub(crate) fn demux(cx: &mut Context<'_>, lanes: &Lanes, batch: &mut [Packet]) {
 }
 
 /// A packet that is looked up.
-#[derive(Debug, Clone, Copy, Default)]
-struct Look {
+#[derive(Clone, Copy, Default)]
+pub(super) struct Look<'a> {
     lane: usize,
     /// Of its flow, unless it is the same as that of the packet before.
-    hash: u64,
+    pub(super) hash: u64,
     is_repeat: bool,
+    /// The bucket's first line.
+    pub(super) line: Option<&'a Line>,
     /// What the table has for it, at first sight.
-    candidate: Option<u32>,
+    pub(super) candidate: Option<Candidate<'a>>,
 }
 
-/// Which packets are looked up, and what is done on a hit.
-struct Asked {
-    udp: bool,
-    tcp: bool,
-    prefetch_rmem: bool,
+/// Whether datagrams are looked up, and what is done on a hit.
+pub(super) struct Asked {
+    pub(super) udp: bool,
+    pub(super) prefetch_rmem: bool,
 }
 
 impl Asked {
-    /// Those whose knobs are on, and whose protocol has a connected socket at all.
-    fn new(cx: &Context<'_>) -> Self {
+    /// They are if the knobs are on, and there is a connected socket at all.
+    pub(super) fn new(cx: &Context<'_>) -> Self {
         let (sysctls, demux) = (cx.view.sysctls, &cx.stack.demux);
-        let is_asked = |knob, protocol| {
-            sysctls.is_on(Knob::IpEarlyDemux)
-                && sysctls.is_on(knob)
-                && demux.early_key(protocol).is_enabled()
-        };
         Self {
-            udp: is_asked(Knob::UdpEarlyDemux, protocol::UDP),
-            tcp: is_asked(Knob::TcpEarlyDemux, protocol::TCP),
+            udp: sysctls.is_on(Knob::IpEarlyDemux)
+                && sysctls.is_on(Knob::UdpEarlyDemux)
+                && demux.early_key().is_enabled(),
             prefetch_rmem: sysctls.is_on(Knob::PrefetchRmem),
         }
     }
 
     fn includes(&self, packet: &Packet) -> bool {
-        let is_asked = match packet.protocol {
-            protocol::UDP => self.udp,
-            _ => self.tcp,
-        };
-        is_asked
+        self.udp
+            && packet.protocol == protocol::UDP
             && packet.has_ports
             && packet.destination == Destination::Own
             && packet.verdict == Verdict::Undecided
@@ -130,37 +141,58 @@ impl Asked {
 }
 
 /// What [`input_route`] says of a batch.
-struct InputRoutes {
-    v4: Option<u64>,
-    v6: Option<u64>,
+pub(crate) struct InputRoutes {
+    pub(crate) v4: Option<u64>,
+    pub(crate) v6: Option<u64>,
+}
+
+impl InputRoutes {
+    pub(crate) fn new(cx: &Context<'_>, iif: u32) -> Self {
+        Self {
+            v4: input_route::<V4>(cx, iif),
+            v6: input_route::<V6>(cx, iif),
+        }
+    }
 }
 
 /// A packet's socket.
-struct Found {
-    id: SocketId,
+pub(super) struct Found {
+    pub(super) id: SocketId,
+    /// Which of its key sets says that it is connected so.
+    pub(super) keys: usize,
     /// The socket's input route is the packet's.
-    is_routed: bool,
+    pub(super) is_routed: bool,
 }
 
 /// Looks for the packet's socket, and with it for its route.
-#[inline]
-fn find<F: Family>(
+#[inline(always)]
+pub(super) fn find<F: Family>(
     cx: &Context<'_>,
     route: Option<u64>,
     packet: &Packet,
-    look: &Look,
+    look: &Look<'_>,
 ) -> Option<Found> {
     let demux = &cx.stack.demux;
     let candidate = look
         .candidate
-        .and_then(|word| demux.check_candidate::<F>(word, packet));
-    let hit = candidate
-        .or_else(|| demux.find_connected(&Flow::of_packet::<F>(packet), look.hash, packet.iif))?;
+        .and_then(|candidate| demux.check_candidate::<F>(&candidate, packet));
+    let hit = match candidate {
+        Some(hit) => hit,
+        None => search::<F>(cx, packet, look.hash)?,
+    };
     let known = hit.keys.input_route.load(Ordering::Relaxed);
     Some(Found {
         id: hit.id,
+        keys: hit.which,
         is_routed: route == Some(known),
     })
+}
+
+/// Where the first sight does not tell.
+#[inline(never)]
+fn search<'a, F: Family>(cx: &Context<'a>, packet: &Packet, hash: u64) -> Option<Hit<'a>> {
+    let demux = &cx.stack.demux;
+    demux.find_connected(&Flow::of_packet::<F>(packet), hash, packet.iif)
 }
 
 #[inline]
@@ -200,7 +232,7 @@ pub(crate) fn remember_route<F: Family>(cx: &Context<'_>, taker: &Taker<'_>, pac
 /// With reverse-path filtering a change anywhere in the FIB may decide otherwise; without it, only
 /// one that input routing looks at. Both are numbers of the same count of changes, and switching the
 /// filter is one of them, so neither can be taken for the other.
-fn input_route<F: Family>(cx: &Context<'_>, iif: u32) -> Option<u64> {
+pub(crate) fn input_route<F: Family>(cx: &Context<'_>, iif: u32) -> Option<u64> {
     const GENERATION: u64 = (1 << 48) - 1;
 
     let interface = u64::from(u16::try_from(iif).ok()?) << 48;

@@ -35,12 +35,13 @@ use forebay_sync::segments::Segments;
 const SHARDS: u32 = if cfg!(loom) { 2 } else { 64 };
 
 /// Entries per bucket on average, above which the table grows. Just before a round of splits ends,
-/// the buckets not yet split hold twice as many on average.
-const GROW_ABOVE: usize = 4;
+/// the buckets not yet split hold twice as many on average: few enough that hardly any overflows,
+/// which costs a lookup two lines and two surprises.
+const GROW_ABOVE: usize = 2;
 
 /// Entries per bucket on average, below which it shrinks: far enough below [`GROW_ABOVE`] that a
 /// socket that comes and goes does not move others each time.
-const SHRINK_BELOW: usize = 2;
+const SHRINK_BELOW: usize = 1;
 
 /// Entries of a line.
 const ENTRIES: usize = 8;
@@ -77,22 +78,12 @@ impl Established {
         self.entries.load(Ordering::Relaxed)
     }
 
-    /// Fetches the line that [`Self::find`] will look at.
+    /// The line that [`Self::find`] looks at first while there are so many `buckets`; it is fetched.
     #[inline]
-    pub(crate) fn prefetch(&self, hash: u64) {
-        if let Some(line) = self.lines.get(bucket_of(hash, self.buckets())) {
-            prefetch_read(line);
-        }
-    }
-
-    /// The last word of the line that [`Self::find`] will look at first, and whether it looks at no
-    /// other line: then it is the last word that it will ask about.
-    #[inline]
-    pub(crate) fn candidate(&self, hash: u64) -> Option<(u32, bool)> {
-        let line = self.lines.get(bucket_of(hash, self.buckets()))?;
-        let is_last = line.overflow.load(Ordering::Acquire) == 0;
-        let word = line.candidates(tag(hash)).last()?;
-        Some((word, is_last))
+    pub(crate) fn prefetch(&self, hash: u64, buckets: u32) -> Option<&Line> {
+        self.lines
+            .get(bucket_of(hash, buckets))
+            .inspect(|line| prefetch_read(*line))
     }
 
     /// Calls `matches` with the word of each entry that may belong to `hash`, until it returns
@@ -310,7 +301,8 @@ impl Established {
         lock(&self.shards[(hash % u64::from(SHARDS)) as usize])
     }
 
-    fn buckets(&self) -> u32 {
+    /// How many there are now: a batch asks once.
+    pub(crate) fn buckets(&self) -> u32 {
         buckets(self.shape.load(Ordering::Acquire))
     }
 }
@@ -339,7 +331,7 @@ fn tag(hash: u64) -> u16 {
 /// One cache line of entries.
 #[derive(Default)]
 #[repr(align(64))]
-struct Line {
+pub(crate) struct Line {
     /// Four tags each.
     tags: [AtomicU64; 2],
     words: [AtomicU32; ENTRIES],
@@ -350,6 +342,16 @@ struct Line {
 const LANES: u64 = 0x0001_0001_0001_0001;
 
 impl Line {
+    /// The last word for this hash, and whether no other line belongs to the bucket: then it is the
+    /// last word that [`Established::find`] asks about.
+    #[inline]
+    pub(crate) fn candidate(&self, hash: u64) -> Option<(u32, bool)> {
+        let is_last = self.overflow.load(Ordering::Acquire) == 0;
+        let at = self.matches(tag(hash)).checked_ilog2()?;
+        let word = self.words.get(at as usize)?.load(Ordering::Acquire);
+        Some((word, is_last))
+    }
+
     /// The words of the entries with this tag.
     ///
     /// Each word is loaded after its tag: whoever sees the tag sees the word that came with it, or

@@ -23,7 +23,9 @@ pub(crate) mod bound;
 pub(crate) mod early;
 pub(crate) mod established;
 pub(crate) mod flow;
+pub(crate) mod places;
 pub(crate) mod row;
+pub(crate) mod train;
 
 use core::net::IpAddr;
 use core::num::NonZeroU32;
@@ -36,7 +38,7 @@ use forebay_sync::rcu::Domain;
 use forebay_sync::static_key::StaticKey;
 
 use self::bound::{Binding, Bound, InUse};
-use self::established::Established;
+use self::established::{Established, Line};
 use self::flow::{Flow, KeySet};
 use self::row::{Best, Class, Listener};
 use crate::family::{Family, V4, V6};
@@ -56,7 +58,8 @@ pub struct Demux {
     /// How often a socket has moved from one table to another, or within one.
     moves: CacheLine<AtomicU64>,
     memory: SocketMemory,
-    early_keys: EarlyKeys,
+    /// On while there is a connected socket.
+    early_key: StaticKey,
     /// On while a connected socket is bound to an interface.
     device_key: StaticKey,
     /// On while a socket has a program for its group.
@@ -65,13 +68,6 @@ pub struct Demux {
     gro: StaticKey,
     /// How many ephemeral ports were looked for.
     ephemeral: AtomicU64,
-}
-
-/// Whether early demux can find anything.
-#[derive(Debug, Default)]
-struct EarlyKeys {
-    udp: StaticKey,
-    tcp: StaticKey,
 }
 
 /// Where a socket is.
@@ -92,10 +88,10 @@ impl Demux {
             key,
             sockets: Sockets::new(domain),
             established: Established::new(),
-            bound: Bound::new(key),
+            bound: Bound::new(key, domain),
             moves: CacheLine::default(),
             memory: SocketMemory::new(socket_memory),
-            early_keys: EarlyKeys::default(),
+            early_key: StaticKey::new(),
             device_key: StaticKey::new(),
             group_programs: StaticKey::new(),
             gro: StaticKey::new(),
@@ -103,12 +99,9 @@ impl Demux {
         }
     }
 
-    /// On while there is a connected socket of the protocol.
-    pub(crate) fn early_key(&self, protocol: u8) -> &StaticKey {
-        match protocol {
-            protocol::UDP => &self.early_keys.udp,
-            _ => &self.early_keys.tcp,
-        }
+    /// On while there is a connected socket.
+    pub(crate) fn early_key(&self) -> &StaticKey {
+        &self.early_key
     }
 
     /// On while a socket has a program for its group.
@@ -119,6 +112,12 @@ impl Demux {
     /// On while a socket takes joined datagrams (`UDP_GRO`).
     pub(crate) fn gro_key(&self) -> &StaticKey {
         &self.gro
+    }
+
+    /// How often a socket has moved: who looks into several tables has missed none if that is so often
+    /// before as after.
+    pub(crate) fn moves(&self) -> u64 {
+        self.moves.load(Ordering::Acquire)
     }
 
     pub(crate) fn sockets(&self) -> &Sockets {
@@ -144,6 +143,27 @@ impl Demux {
 struct Hit<'a> {
     id: SocketId,
     keys: &'a KeySet,
+    /// Which of the socket's two that is.
+    which: usize,
+}
+
+/// A socket that may be connected as a packet wants it, before anybody has looked at its keys.
+#[derive(Debug, Clone, Copy)]
+struct Candidate<'a> {
+    slot: u32,
+    which: usize,
+    keys: &'a KeySet,
+}
+
+impl<'a> Candidate<'a> {
+    /// The socket, if it is connected as its keys say.
+    #[inline]
+    fn hit(self) -> Option<Hit<'a>> {
+        let Self { slot, which, keys } = self;
+        let generation = NonZeroU32::new(keys.connected())?;
+        let id = SocketId { slot, generation };
+        Some(Hit { id, keys, which })
+    }
 }
 
 /// Looking packets up. To be called under a guard.
@@ -200,7 +220,7 @@ impl Demux {
     /// moves there turns the key before it counts the move.
     #[inline]
     fn connected(&self, flow: &Flow, iif: u32) -> Option<SocketId> {
-        if !self.early_key(flow.protocol()).is_enabled() {
+        if !self.early_key.is_enabled() {
             return None;
         }
         let hit = self.find_connected(flow, flow.hash(self.key), iif)?;
@@ -259,16 +279,12 @@ impl Demux {
     /// The socket that a word of the table leads to, if it is connected as `is_right` says.
     #[inline]
     fn hit(&self, word: u32, is_right: impl FnOnce(&KeySet) -> bool) -> Option<Hit<'_>> {
-        let (index, which) = unpack_word(word);
-        let keys = self.sockets.slot(index)?.key_set(which);
+        let (slot, which) = unpack_word(word);
+        let keys = self.sockets.slot(slot)?.key_set(which);
         if !is_right(keys) {
             return None;
         }
-        let id = SocketId {
-            slot: index,
-            generation: NonZeroU32::new(keys.connected())?,
-        };
-        Some(Hit { id, keys })
+        Candidate { slot, which, keys }.hit()
     }
 
     /// The word that [`find_connected`](Self::find_connected) will ask about last, if one look tells.
@@ -276,24 +292,29 @@ impl Demux {
     /// socket's receive memory: whoever reads has written to it, and filter and checksum come before
     /// it is needed.
     #[inline]
-    fn candidate(&self, hash: u64, prefetch_rmem: bool) -> Option<u32> {
-        let (word, is_last) = self.established.candidate(hash)?;
-        let (index, which) = unpack_word(word);
-        let slot = self.sockets.slot(index)?;
-        prefetch_read(slot.key_set(which));
+    fn candidate(&self, line: &Line, hash: u64, prefetch_rmem: bool) -> Option<Candidate<'_>> {
+        let (word, is_last) = line.candidate(hash)?;
+        let (slot, which) = unpack_word(word);
+        let socket = self.sockets.slot(slot)?;
+        let keys = socket.key_set(which);
+        prefetch_read(keys);
         if prefetch_rmem {
-            slot.queue.prefetch();
+            socket.queue.prefetch();
         }
-        is_last.then_some(word)
+        is_last.then_some(Candidate { slot, which, keys })
     }
 
     /// The [candidate](Self::candidate), if it is the packet's, and no other can go before it.
     #[inline]
-    fn check_candidate<F: Family>(&self, word: u32, packet: &Packet) -> Option<Hit<'_>> {
-        if self.device_key.is_enabled() {
+    fn check_candidate<'a, F: Family>(
+        &self,
+        candidate: &Candidate<'a>,
+        packet: &Packet,
+    ) -> Option<Hit<'a>> {
+        if self.device_key.is_enabled() || !candidate.keys.is_of_packet::<F>(packet) {
             return None;
         }
-        self.hit(word, |keys| keys.is_of_packet::<F>(packet))
+        candidate.hit()
     }
 
     /// How well a socket fits, as Linux's `compute_score`: one bound to the interface goes before
@@ -478,7 +499,7 @@ impl Demux {
             if to.binding.class.device != 0 {
                 self.device_key.inc();
             }
-            self.early_key(slot.key_set(keys).flow().protocol()).inc();
+            self.early_key.inc();
         }
         self.bound.add(&to.binding, id, to.peer.is_some());
     }
@@ -492,7 +513,7 @@ impl Demux {
                 .established
                 .remove(hash, word, |word| self.hash_of(word))
             {
-                self.early_key(slot.key_set(keys).flow().protocol()).dec();
+                self.early_key.dec();
                 if from.binding.class.device != 0 {
                     self.device_key.dec();
                 }

@@ -126,6 +126,12 @@ impl<A: Address> OwnPrefixes<A> {
             .is_some_and(|mark| *mark)
     }
 
+    /// Whether `addr`, which is [ordinary](Self::is_ordinary), is one of the prefixes.
+    #[inline]
+    pub(super) fn has_host(&self, addr: A) -> bool {
+        self.may_be_host(addr) && self.contains_exactly(addr)
+    }
+
     fn mark_octets(&mut self, prefix: &Prefix<A>) {
         if prefix.is_host() {
             return;

@@ -178,6 +178,13 @@ impl<'g, A: Address> View<'g, A> {
         }
     }
 
+    /// Whether the destination alone decides where a packet goes: there are no rules but the default
+    /// ones.
+    #[inline]
+    pub(crate) fn goes_by_destination(&self) -> bool {
+        matches!(self.tables, Tables::Default(_))
+    }
+
     /// The next hop of an index that a lookup under this guard returned.
     #[inline]
     pub fn next_hop(&self, index: NextHopIndex) -> Option<&'g NextHop<A>> {
@@ -281,6 +288,12 @@ impl<A: Address> Strangers<'_, A> {
     #[inline]
     pub(crate) fn has(self, addr: A) -> bool {
         self.is_ordinary(addr) && !self.own.may_be_host(addr)
+    }
+
+    /// Whether `addr` is a single address of our own, and nothing else besides.
+    #[inline]
+    pub(crate) fn has_own_host(self, addr: A) -> bool {
+        self.is_ordinary(addr) && self.own.has_host(addr)
     }
 
     /// Whether `addr` is one, or else a single address of our own.

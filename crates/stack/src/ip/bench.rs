@@ -132,7 +132,7 @@ impl Bench {
 
     /// Buffers that are neither in the pool nor in the core's own list.
     pub(crate) fn in_use(&mut self) -> usize {
-        self.core.local.flush_cache();
+        self.core.flush_cache();
         self.stack.pool().in_use()
     }
 }

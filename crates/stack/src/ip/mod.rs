@@ -11,6 +11,7 @@ pub(crate) mod plain;
 pub(crate) mod reassembly;
 pub(crate) mod route;
 pub(crate) mod source;
+pub(crate) mod train;
 pub(crate) mod validate;
 
 #[cfg(test)]

@@ -77,7 +77,7 @@ fn admit_v6(device: &InDevice<'_>, sorted: &mut Sorted, lane: usize, packet: &mu
 /// Whether the buffer holds a whole packet of `len` bytes, no more, that leaves nothing to be done: no
 /// checksum to be filled, no segments to be made of it.
 #[inline]
-fn is_single(packet: &Packet, len: usize) -> bool {
+pub(super) fn is_single(packet: &Packet, len: usize) -> bool {
     packet.len() == len
         && !packet.has_frags()
         && packet.gso.is_none()

@@ -5,7 +5,7 @@ use core::net::IpAddr;
 use super::icmp::IcmpError;
 use super::options;
 use super::source::validate_source;
-use crate::batch::Sorted;
+use crate::batch::{Sorted, Train};
 use crate::core::Context;
 use crate::counters::Counter;
 use crate::devices::InDevice;
@@ -22,22 +22,99 @@ pub(crate) fn route(
     cx: &Context<'_>,
     device: &InDevice<'_>,
     sorted: &Sorted,
+    trains: &mut [Train],
     batch: &mut [Packet],
 ) {
     route_transit::<V4>(cx, device, sorted, batch);
     route_transit::<V6>(cx, device, sorted, batch);
     for lane in sorted.others.iter() {
-        if let Some(packet) = batch.get_mut(lane)
-            && packet.verdict == Verdict::Undecided
-        {
-            packet.verdict = match packet.version {
-                IpVersion::V4 => route_one::<V4>(cx, device, packet),
-                IpVersion::V6 => route_one::<V6>(cx, device, packet),
-            };
+        if let Some(packet) = batch.get_mut(lane) {
+            route_undecided(cx, device, packet);
         }
+    }
+    if trains.iter().any(|train| train.state.is_none()) {
+        route_trains(cx, device, trains, batch);
     }
     if sorted.has_options {
         check_options(batch);
+    }
+}
+
+/// Of a train, the first packet is looked up. Where the destination alone decides, so is the first
+/// train to an address.
+#[inline(never)]
+fn route_trains(
+    cx: &Context<'_>,
+    device: &InDevice<'_>,
+    trains: &mut [Train],
+    batch: &mut [Packet],
+) {
+    let (mut last4, mut last6) = (None, None);
+    for train in trains.iter_mut().filter(|train| train.state.is_none()) {
+        let packets = batch.get_mut(train.lanes()).unwrap_or_default();
+        train.is_local = match packets.first().map(|first| first.version) {
+            Some(IpVersion::V4) => route_train::<V4>(cx, device, &mut last4, packets),
+            Some(IpVersion::V6) => route_train::<V6>(cx, device, &mut last6, packets),
+            None => false,
+        };
+    }
+}
+
+/// Whether the train is to be delivered, by a route to this address alone. `last` has an address of
+/// ours and its route, if the route of all packets to it is the same.
+#[inline]
+fn route_train<F: Family>(
+    cx: &Context<'_>,
+    device: &InDevice<'_>,
+    last: &mut Option<(F::Addr, NextHopIndex)>,
+    packets: &mut [Packet],
+) -> bool {
+    let Some((first, others)) = packets.split_first_mut() else {
+        return false;
+    };
+    let dst = F::dst(first);
+    match *last {
+        Some((addr, route)) if addr == dst => {
+            first.route = Some(route);
+            first.verdict = Verdict::Deliver;
+        }
+        _ => {
+            route_undecided(cx, device, first);
+            let Some(route) = local_route::<F>(cx, first) else {
+                for packet in others {
+                    route_undecided(cx, device, packet);
+                }
+                return false;
+            };
+            // A plain datagram's source is none of ours.
+            let is_by_dst = F::in_conf(device).rp_filter == RpFilter::Off
+                && F::routes(cx.view).goes_by_destination();
+            *last = is_by_dst.then_some((dst, route));
+        }
+    }
+    for packet in others {
+        packet.route = first.route;
+        packet.verdict = Verdict::Deliver;
+    }
+    true
+}
+
+/// The route by which a packet is delivered, if that is one to an address of ours.
+fn local_route<F: Family>(cx: &Context<'_>, packet: &Packet) -> Option<NextHopIndex> {
+    let route = packet
+        .route
+        .filter(|_| packet.verdict == Verdict::Deliver)?;
+    let next_hop = F::routes(cx.view).next_hop(route)?;
+    (next_hop.kind == RouteKind::Local).then_some(route)
+}
+
+#[inline]
+fn route_undecided(cx: &Context<'_>, device: &InDevice<'_>, packet: &mut Packet) {
+    if packet.verdict == Verdict::Undecided {
+        packet.verdict = match packet.version {
+            IpVersion::V4 => route_one::<V4>(cx, device, packet),
+            IpVersion::V6 => route_one::<V6>(cx, device, packet),
+        };
     }
 }
 

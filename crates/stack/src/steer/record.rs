@@ -14,10 +14,16 @@ impl Stack {
     /// A datagram of `slot`'s socket was read, whose packet had this hash (Linux's
     /// `sock_rps_record_flow`). Only flows of connected sockets are recorded: what others read
     /// comes from anybody, and would fill the table.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn sock_rps_record_flow(&self, core: &Core, slot: &Slot, hash: u32) {
-        if self.steering.rfs_needed.is_enabled()
-            && slot.status().mode == Mode::Connected
+        if self.steering.rfs_needed.is_enabled() {
+            self.sock_rps_record_flow_of(core, slot, hash);
+        }
+    }
+
+    #[inline(never)]
+    fn sock_rps_record_flow_of(&self, core: &Core, slot: &Slot, hash: u32) {
+        if slot.status().mode == Mode::Connected
             && let Some(cpu) = (self.steering.current_cpu)()
         {
             self.rps_record_sock_flow(core, hash, cpu);

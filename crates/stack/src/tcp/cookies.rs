@@ -110,11 +110,11 @@ impl Cookies {
     }
 
     fn base(&self, flow: &Flow) -> u32 {
-        flow.hash(self.flow) as u32
+        flow.secret(self.flow) as u32
     }
 
     fn seal(&self, flow: &Flow, irs: Seq, minute: u32) -> u32 {
-        let flow = flow.hash(self.syn);
+        let flow = flow.secret(self.syn);
         self.syn
             .hash([flow, u64::from(irs.0) << 32 | u64::from(minute)], 0, 0) as u32
     }

@@ -7,7 +7,6 @@
 
 use super::TcpError;
 use super::connection::Wake;
-use super::connection::segment::Outgoing;
 use super::socket::{Role, Socket, with_socket};
 use super::table::Found;
 use crate::core::Context;

@@ -39,6 +39,8 @@ pub struct TcpReadiness {
     pub readable: bool,
     /// A write returns at once, with bytes taken or an error.
     pub writable: bool,
+    /// An urgent byte waits (`POLLPRI`).
+    pub urgent: bool,
     /// An error waits to be told.
     pub error: bool,
     /// The peer sends no more (`POLLRDHUP`).
@@ -159,5 +161,7 @@ pub struct TcpInfo {
     pub snd_wnd: u32,
     pub rcv_wnd: u32,
     pub rcv_space: u32,
+    /// The round trip as the receiver knows it; zero if it does not.
+    pub rcv_rtt: Duration,
     pub notsent: u32,
 }

@@ -31,7 +31,7 @@ impl FirstNumbers {
     /// than 250 kB a second.
     pub(crate) fn iss(&self, flow: &Flow, now: Instant) -> Seq {
         let clock = (now.as_nanos() / STEP) as u32;
-        Seq(clock.wrapping_add(flow.hash(self.sequence) as u32))
+        Seq(clock.wrapping_add(flow.secret(self.sequence) as u32))
     }
 
     /// What the timestamps of the flow's connections are ahead of [`timestamp`]. All that go between

@@ -7,7 +7,6 @@ use super::connection::Wake;
 use super::connection::clock::TimestampClock;
 use super::connection::handshake::{Agreed, DEFAULT_MSS};
 use super::connection::segment::Outgoing;
-use super::listeners::{Chosen, Pick};
 use super::output::Path;
 use super::receive::{Arrived, Fate, to_socket};
 use super::request::{Expired, Request};
@@ -44,8 +43,8 @@ pub(super) fn receive<F: Family>(
     }
     let local = (arrived.local.0.into(), arrived.local.1);
     let tcp = &cx.stack.tcp;
-    let pick = Pick::Hash(tcp.connections.hash(&arrived.flow));
-    let Chosen { id: listener, .. } = tcp.listeners.lookup(local, arrived.iif, pick)?;
+    let hash = tcp.connections.hash(&arrived.flow);
+    let listener = tcp.listeners.lookup(local, arrived.iif, hash)?;
     let segment = &arrived.segment;
     if segment.has(FLAG_RST) {
         return Some(Fate::Dropped(DropReason::TcpListenFlags));
@@ -272,8 +271,8 @@ fn complete<F: Family>(
     let agreed = request.agreed(&terms, arrived, cx);
     let mtu = path.route.mtu;
     let connection = terms::connection(cx, &host.settings, &agreed, mtu, F::HEADER_LEN);
-    let local = (IpAddr::from(arrived.local.0.into()), arrived.local.1);
-    let peer = (IpAddr::from(arrived.peer.0.into()), arrived.peer.1);
+    let local: (IpAddr, u16) = (arrived.local.0.into(), arrived.local.1);
+    let peer: (IpAddr, u16) = (arrived.peer.0.into(), arrived.peer.1);
     let device = host.settings.device;
     let mut socket = Socket::connected(host.version, host.settings, (local, peer), connection);
     socket.is_in_table = true;

@@ -3,7 +3,7 @@
 //! One on the address itself goes before one on every address, that before one that takes whatever
 //! nobody else does. On one address, a listener that is bound to the interface goes before one that
 //! is not (Linux's `compute_score`); of those that share all of it by `SO_REUSEPORT`, the flow's hash
-//! picks one, or a program does.
+//! picks one.
 
 use core::net::IpAddr;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use forebay_sync::cache_line::CacheLine;
 use forebay_sync::short_lock::{ShortGuard, ShortLock};
 
-use super::ports::{Place, PortClaim};
+use super::ports::{InUse, Place, PortClaim};
 use crate::siphash::Key;
 use crate::socket::SocketId;
 
@@ -38,23 +38,6 @@ struct Listener {
     is_ipv6: bool,
 }
 
-/// The listener of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Chosen {
-    pub(crate) id: SocketId,
-    /// Members of its group; 1 if it stands alone.
-    pub(crate) members: usize,
-}
-
-/// Which member of a group is to have a connection.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Pick {
-    /// One by the flow's hash.
-    Hash(u64),
-    /// The one of this number, as a program says; counted from the first that listened.
-    Nth(usize),
-}
-
 impl Listeners {
     pub(crate) fn new(key: Key) -> Self {
         let shard = || CacheLine(ShortLock::new(HashMap::with_hasher(key)));
@@ -66,8 +49,12 @@ impl Listeners {
     }
 
     /// Adds a listener where it is bound. `is_ipv6`: an `AF_INET6` socket. Port 0 stands for every
-    /// address and every port.
-    pub(crate) fn add(&self, claim: &PortClaim, is_ipv6: bool, id: SocketId) {
+    /// address and every port; of those, `Ports` knows nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`InUse`] if another takes every address and port, and they are no group.
+    pub(crate) fn add(&self, claim: &PortClaim, is_ipv6: bool, id: SocketId) -> Result<(), InUse> {
         let listener = Listener {
             id,
             device: claim.device,
@@ -76,9 +63,12 @@ impl Listeners {
         };
         if claim.port == 0 {
             let mut any = self.any.lock();
+            if any.iter().any(|other| listener.conflicts(other)) {
+                return Err(InUse);
+            }
             any.push(listener);
             self.any_len.store(any.len(), Ordering::Release);
-            return;
+            return Ok(());
         }
         for place in claim.places() {
             self.rows(claim.port)
@@ -86,6 +76,7 @@ impl Listeners {
                 .or_default()
                 .push(listener);
         }
+        Ok(())
     }
 
     /// Removes a listener from where it was bound.
@@ -107,18 +98,19 @@ impl Listeners {
         }
     }
 
-    /// The listener of a connection to a local address and port that came in by `iif`.
-    pub(crate) fn lookup(&self, local: (IpAddr, u16), iif: u32, pick: Pick) -> Option<Chosen> {
+    /// The listener of a connection to a local address and port that came in by `iif`; of a group,
+    /// the one that the flow's hash picks.
+    pub(crate) fn lookup(&self, local: (IpAddr, u16), iif: u32, hash: u64) -> Option<SocketId> {
         let (addr, port) = local;
         let rows = self.rows(port);
-        let best_at = |place| best(rows.get(&place)?, addr, iif, pick);
+        let best_at = |place| best(rows.get(&place)?, addr, iif, hash);
         let found = best_at(Place { addr, port }).or_else(|| best_at(Place::every(addr, port)));
         drop(rows);
         found.or_else(|| {
             if self.any_len.load(Ordering::Acquire) == 0 {
                 return None;
             }
-            best(&self.any.lock(), addr, iif, pick)
+            best(&self.any.lock(), addr, iif, hash)
         })
     }
 
@@ -128,7 +120,7 @@ impl Listeners {
 }
 
 /// The listener that fits best. Of equals, the last one counts, unless they are a group.
-fn best(row: &[Listener], local: IpAddr, iif: u32, pick: Pick) -> Option<Chosen> {
+fn best(row: &[Listener], local: IpAddr, iif: u32, hash: u64) -> Option<SocketId> {
     let score = |listener: &Listener| {
         let device = listener.device;
         let fits = (device == 0 || device == iif) && (listener.is_ipv6 || local.is_ipv4());
@@ -141,17 +133,17 @@ fn best(row: &[Listener], local: IpAddr, iif: u32, pick: Pick) -> Option<Chosen>
     let (_, found) = scored.max_by_key(|(score, _)| *score)?;
     let members = || row.iter().filter(|other| found.is_grouped_with(other));
     let count = members().count();
-    let nth = match pick {
-        Pick::Hash(hash) => ((u128::from(hash) * count as u128) >> 64) as usize,
-        Pick::Nth(nth) => nth,
-    };
-    Some(Chosen {
-        id: members().nth(nth).unwrap_or(found).id,
-        members: count.max(1),
-    })
+    let nth = ((u128::from(hash) * count as u128) >> 64) as usize;
+    Some(members().nth(nth).unwrap_or(found).id)
 }
 
 impl Listener {
+    /// Whether the two can't both take everything.
+    fn conflicts(&self, other: &Self) -> bool {
+        let share = |of: &Self| (of.device, of.is_ipv6);
+        share(self) == share(other) && !self.is_grouped_with(other)
+    }
+
     fn is_grouped_with(&self, other: &Self) -> bool {
         let share = |of: &Self| (of.is_grouped, of.device, of.is_ipv6);
         self.is_grouped && share(self) == share(other)

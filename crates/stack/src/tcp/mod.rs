@@ -8,6 +8,7 @@
 //! | `listen` | segments that begin connections |
 //! | `output` | segments become packets |
 //! | `aftermath` | what follows when something has happened to a connection |
+//! | `early` | connections that are found before any route is looked up |
 //! | `deadlines` | what time does |
 //! | `icmp` | what the network reports |
 //! | [`socket`] | what applications call |
@@ -20,6 +21,7 @@ pub(crate) mod congestion;
 mod connection;
 mod cookies;
 mod deadlines;
+pub(crate) mod early;
 mod error;
 mod events;
 mod icmp;

@@ -58,8 +58,7 @@ impl Socket {
             held.used = PortUse::Listening;
         }
         let is_ipv6 = self.version == IpVersion::V6;
-        tcp.listeners.add(&claim, is_ipv6, id);
-        Ok(())
+        tcp.listeners.add(&claim, is_ipv6, id)
     }
 
     /// Is found by who connects no more.

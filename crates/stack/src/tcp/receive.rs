@@ -16,13 +16,13 @@ use super::connection::Wake;
 use super::connection::clock::TimestampClock;
 use super::connection::handshake::Progress;
 use super::connection::segment::{Outgoing, Segment};
-use super::listen;
 use super::output::Path;
 use super::place;
 use super::socket::{Role, Socket, with_socket};
 use super::table::{Found, TimeWaitRef};
 use super::terms;
 use super::time_wait::{Dropped, Ended, Rules, Seen, TimeWait, Verdict};
+use super::{early, listen};
 use crate::core::Context;
 use crate::counters::Counter;
 use crate::demux::flow::Flow;
@@ -195,6 +195,7 @@ pub(super) fn to_socket<F: Family>(
         if socket.flow() != Some(arrived.flow) || !socket.is_in_table {
             return (false, Wake::default());
         }
+        early::remember_route::<F>(cx, id, packet);
         let wake = socket.on_segment(cx, packet, arrived);
         (true, wake)
     });

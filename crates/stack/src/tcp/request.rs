@@ -194,6 +194,7 @@ impl Requests {
     }
 
     /// How many requests a listener has.
+    #[cfg(test)]
     pub(crate) fn len(&self, listener: SocketId) -> u32 {
         let queue = self.queues.get(listener.slot);
         queue.map_or(0, |queue| queue.len.load(Ordering::Relaxed))

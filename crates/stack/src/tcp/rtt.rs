@@ -158,3 +158,125 @@ impl MinRtt {
 fn micros(duration: Duration) -> u32 {
     u32::try_from(duration.as_micros()).unwrap_or(u32::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn estimator() -> RttEstimator {
+        RttEstimator::new(200 * MS, 120_000 * MS)
+    }
+
+    /// Takes samples, one in each window.
+    fn sample(rtt: &mut RttEstimator, una: &mut Seq, ms: u32) {
+        *una += 10;
+        rtt.sample(ms * MS, *una, *una + 5);
+    }
+
+    #[test]
+    fn what_is_waited_before_there_is_a_sample() {
+        let mut rtt = estimator();
+        assert_eq!((rtt.srtt(), rtt.rto(0)), (None, 1_000 * MS));
+        rtt.fall_back();
+        assert_eq!(rtt.rto(0), 3_000 * MS);
+        rtt.sample(10 * MS, Seq(0), Seq(0));
+        assert_eq!(rtt.rto(0), 210 * MS);
+        rtt.fall_back();
+        assert_eq!(rtt.rto(0), 210 * MS);
+    }
+
+    #[test]
+    fn the_first_sample() {
+        // The round trip and four times its half, which is never less than 200 ms.
+        for (ms, rto) in [
+            (0, 200),
+            (1, 201),
+            (50, 250),
+            (100, 300),
+            (200, 600),
+            (1_000, 3_000),
+        ] {
+            let mut rtt = estimator();
+            rtt.sample(ms * MS, Seq(0), Seq(0));
+            assert_eq!(rtt.rto(0).as_millis(), rto, "{ms}");
+        }
+    }
+
+    #[test]
+    fn a_steady_path_has_a_steady_timeout() {
+        for first in [0, u32::MAX - 500, 0x7fff_ff00] {
+            let (mut rtt, mut una) = (estimator(), Seq(first));
+            for _ in 0..100 {
+                sample(&mut rtt, &mut una, 300);
+            }
+            assert_eq!(rtt.srtt(), Some(300 * MS));
+            assert_eq!(rtt.rto(0).as_millis(), 500);
+            assert!(rtt.rttvar() < MS);
+            // One that takes longer counts at once, and is forgotten by and by.
+            sample(&mut rtt, &mut una, 900);
+            let high = rtt.rto(0);
+            assert!(high > 900 * MS, "{high:?}");
+            for _ in 0..3 {
+                let before = rtt.rto(0);
+                sample(&mut rtt, &mut una, 300);
+                assert!(rtt.rto(0) < before);
+            }
+            for _ in 0..60 {
+                sample(&mut rtt, &mut una, 300);
+            }
+            assert!(rtt.rto(0) < 520 * MS, "{:?}", rtt.rto(0));
+        }
+    }
+
+    #[test]
+    fn a_path_that_became_shorter_is_no_reason_to_wait_longer() {
+        let (mut rtt, mut una) = (estimator(), Seq(0));
+        for _ in 0..50 {
+            sample(&mut rtt, &mut una, 1_000);
+        }
+        let before = rtt.rto(0);
+        for _ in 0..20 {
+            sample(&mut rtt, &mut una, 100);
+            assert!(rtt.rto(0) <= before + 50 * MS);
+        }
+    }
+
+    #[test]
+    fn doubling_ends() {
+        let mut rtt = estimator();
+        rtt.sample(100 * MS, Seq(0), Seq(0));
+        let seen = [0, 1, 2, 8, 9, 30, u8::MAX].map(|backoff| rtt.rto(backoff).as_millis());
+        assert_eq!(seen, [300, 600, 1_200, 76_800, 120_000, 120_000, 120_000]);
+    }
+
+    #[test]
+    fn samples_out_of_all_proportion() {
+        let (mut rtt, mut una) = (estimator(), Seq(0));
+        for ms in [u32::MAX, 0, u32::MAX, 1, 0] {
+            sample(&mut rtt, &mut una, ms);
+            assert!((200 * MS..=120_000 * MS).contains(&rtt.rto(0)));
+        }
+    }
+
+    #[test]
+    fn the_shortest_of_two_windows() {
+        let mut least = MinRtt::new(Duration::from_secs(10));
+        let at = |seconds: u64| Instant::from_nanos(seconds * 1_000_000_000);
+        assert_eq!(least.get(), None);
+        let mut seen = Vec::new();
+        for (seconds, ms) in [
+            (100, 30),
+            (101, 20),
+            (105, 40),
+            (111, 50),
+            (122, 60),
+            (133, 70),
+        ] {
+            least.sample(at(seconds), ms * MS);
+            seen.push(least.get().unwrap().as_millis());
+        }
+        assert_eq!(seen, [30, 20, 20, 20, 50, 60]);
+    }
+}

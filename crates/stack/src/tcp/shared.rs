@@ -28,7 +28,7 @@ use crate::time::Instant;
 /// Every TCP socket and connection of a stack.
 pub(crate) struct Tcp {
     pub(super) slots: Slots<Box<Socket>>,
-    pub(super) connections: Connections,
+    pub(crate) connections: Connections,
     pub(super) ports: Ports,
     pub(super) listeners: Listeners,
     pub(super) requests: Requests,

@@ -9,12 +9,14 @@ use super::sender::{SenderConfig, SenderKnobs};
 use super::socket::settings::Settings;
 use crate::core::Context;
 use crate::sysctl::{Knob, Sysctls};
-use crate::time::Instant;
 use crate::wire::TcpHeader;
 use crate::wire::seq::Seq;
 
 /// Packets of the first flight (RFC 6928).
 const INITIAL_CWND: u32 = 10;
+/// Retransmissions of a connection without a socket, unless the knob says otherwise (Linux's
+/// `tcp_orphan_retries`).
+const ORPHAN_RETRIES: u8 = 8;
 /// Largest shift of a window (RFC 7323 section 2.3).
 const MAX_SCALE: u8 = 14;
 
@@ -126,6 +128,10 @@ pub(super) fn connection(
     };
     let manners = Manners {
         stdurg: sysctls.is_on(Knob::TcpStdurg),
+        orphan_retries: match sysctls.get(Knob::TcpOrphanRetries) {
+            0 => ORPHAN_RETRIES,
+            retries => u8::try_from(retries).unwrap_or(u8::MAX),
+        },
         keepalive: settings.keepalive,
         fin_timeout: Duration::from_secs(sysctls.get(Knob::TcpFinTimeout).unsigned_abs()),
         invalid_ratelimit: Duration::from_millis(

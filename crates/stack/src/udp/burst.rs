@@ -126,7 +126,15 @@ pub(super) fn add(cx: &mut Context<'_>, taker: &Taker<'_>, datagram: Packet) {
 }
 
 /// Delivers the burst. To be called when a batch ends.
+#[inline]
 pub(crate) fn flush(cx: &mut Context<'_>) {
+    if cx.core.burst.recipient.is_some() {
+        deliver(cx);
+    }
+}
+
+#[inline(never)]
+fn deliver(cx: &mut Context<'_>) {
     let Local {
         burst, allowance, ..
     } = &mut *cx.core;
@@ -148,7 +156,7 @@ pub(crate) fn flush(cx: &mut Context<'_>) {
 
 /// Drops what was refused, and looks for the new sockets of what came too late for the old one.
 #[cold]
-fn finish(
+pub(super) fn finish(
     cx: &mut Context<'_>,
     slot: Option<&Slot>,
     mut left: PacketQueue,

@@ -9,7 +9,7 @@ use crate::packet::{ChecksumState, IpVersion, Packet};
 use crate::wire::protocol;
 
 /// Longest datagram, its header included, that is verified on arrival (Linux's `CHECKSUM_BREAK`).
-pub(super) const MAX_ON_ARRIVAL: usize = 76;
+pub(crate) const MAX_ON_ARRIVAL: usize = 76;
 
 /// Whether a datagram may be handed to an application: its checksum is right, or was before, or the
 /// host itself sent it and left the checksum to a device.

@@ -115,16 +115,21 @@ impl Allowance {
     #[inline]
     pub(crate) fn uncharge(&mut self, bytes: usize) {
         let at_hand = self.at_hand.load(Relaxed) + bytes;
-        let piece = self.store.piece;
+        if at_hand > 2 * self.store.piece || self.store.is_short.load(Relaxed) {
+            return self.give_back(at_hand);
+        }
+        self.at_hand.store(at_hand, Relaxed);
+    }
+
+    /// Keeps a piece of what is at hand, and nothing where memory is short.
+    #[cold]
+    fn give_back(&mut self, at_hand: usize) {
         let kept = match self.store.is_short.load(Relaxed) {
             true => 0,
-            false if at_hand > 2 * piece => piece,
-            false => at_hand,
+            false => self.store.piece.min(at_hand),
         };
         self.at_hand.store(kept, Relaxed);
-        if kept < at_hand {
-            self.store.lent.fetch_sub(at_hand - kept, Relaxed);
-        }
+        self.store.lent.fetch_sub(at_hand - kept, Relaxed);
     }
 
     /// Borrows what is missing for `bytes`, and a piece more if there is plenty.

@@ -18,10 +18,11 @@ mod receive;
 mod recv;
 mod send;
 mod socket;
+mod train;
 
 pub use crate::ip::path_mtu::PathMtu;
 pub(crate) use burst::{Burst, Taker, flush};
-pub(crate) use checksum::is_good as has_good_checksum;
+pub(crate) use checksum::{MAX_ON_ARRIVAL, is_good as has_good_checksum};
 pub use datagram::Datagram;
 pub use error::{ErrorOrigin, ErrorReport};
 pub(crate) use error::{ErrorQueue, IcmpReport, receive_error};
@@ -39,3 +40,4 @@ pub use send::{Message, UdpSendError};
 pub(crate) use send::{or_loopback, scope_id};
 pub(crate) use socket::local_route;
 pub use socket::{BindError, ConnectError, NotOpen, TooManySockets};
+pub(crate) use train::receive_train;

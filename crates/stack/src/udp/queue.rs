@@ -107,7 +107,7 @@ impl ReceiveQueue {
     /// # Errors
     ///
     /// [`Moved`], with nothing taken, if the socket's state is not `state` under the lock.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(
         &self,
         datagrams: &mut PacketQueue,
@@ -162,7 +162,7 @@ impl ReceiveQueue {
 
 impl Producers {
     /// A queue takes a datagram that fits its limit, and an empty one takes any.
-    #[inline]
+    #[inline(always)]
     fn take(&mut self, datagrams: &mut PacketQueue, allowance: &mut Allowance, sysctls: &Sysctls) {
         let bytes = datagrams.bytes();
         let all_fit = self.fits(bytes) || (self.alloc == 0 && datagrams.len() == 1);

@@ -87,7 +87,26 @@ impl Stack {
         buf: &mut [u8],
         peek: bool,
     ) -> Result<Option<Received>, RecvError> {
-        self.recv_with(id, peek, |packet, offset| packet.copy_to(offset, buf))
+        let copy = |packet: &Packet, offset| packet.copy_to(offset, buf);
+        match peek {
+            true => self.peek_with(id, copy),
+            false => self.recv_with(id, copy),
+        }
+    }
+
+    /// As [`udp_recv`](Self::udp_recv) without `peek`, and tells no more than recvfrom(2): how many
+    /// bytes were copied, and who sent them. It takes less time to tell.
+    ///
+    /// # Errors
+    ///
+    /// [`RecvError`].
+    #[inline]
+    pub fn udp_recv_from(
+        &self,
+        id: SocketId,
+        buf: &mut [u8],
+    ) -> Result<Option<(usize, SocketAddr)>, RecvError> {
+        self.recv_with(id, |packet, offset| packet.copy_to(offset, buf))
     }
 
     /// As [`udp_recv`](Self::udp_recv), into several buffers, each of which is filled before the
@@ -102,13 +121,17 @@ impl Stack {
         bufs: &mut [IoSliceMut<'_>],
         peek: bool,
     ) -> Result<Option<Received>, RecvError> {
-        self.recv_with(id, peek, |packet, mut offset| {
+        let copy = |packet: &Packet, mut offset| {
             let start = offset;
             for buf in bufs {
                 offset += packet.copy_to(offset, buf);
             }
             offset - start
-        })
+        };
+        match peek {
+            true => self.peek_with(id, copy),
+            false => self.recv_with(id, copy),
+        }
     }
 
     /// Looks at the datagram at the front of the queue: copies what fits into `bufs`, from byte
@@ -228,49 +251,51 @@ impl Stack {
         Ok(slot.queue.take_error())
     }
 
-    /// Has the datagram at the front copied from an offset on; `copy` says how much it did.
-    #[inline]
-    fn recv_with(
+    /// Has the datagram at the front copied from an offset on, and takes it; `copy` says how much it
+    /// did.
+    #[inline(always)]
+    fn recv_with<T: Told>(
         &self,
         id: SocketId,
-        peek: bool,
         copy: impl FnOnce(&Packet, usize) -> usize,
-    ) -> Result<Option<Received>, RecvError> {
+    ) -> Result<Option<T>, RecvError> {
         let slot = self.readable(id)?;
         let inet6 = slot.options().has(Flag::Inet6);
-        if peek {
-            return Ok(self.first_good(slot, id, |packet| {
-                let len = copy(packet, payload_offset(packet));
-                about(packet, inet6, len)
-            }));
-        }
         let Some(packet) = self.take(slot, id) else {
             return Ok(None);
         };
         let len = copy(&packet, payload_offset(&packet));
-        match (packet.version, inet6) {
-            (IpVersion::V4, false) => self.finish::<PlainV4>(slot, packet, len),
-            (IpVersion::V4, true) => self.finish::<MappedV4>(slot, packet, len),
-            (IpVersion::V6, _) => self.finish::<PlainV6>(slot, packet, len),
-        }
+        // Apart for each kind: merged, they would write the same words byte by byte.
+        Ok(Some(match (packet.version, inet6) {
+            (IpVersion::V4, false) => self.finish::<PlainV4, T>(slot, packet, len),
+            (IpVersion::V4, true) => self.finish::<MappedV4, T>(slot, packet, len),
+            (IpVersion::V6, _) => self.finish::<PlainV6, T>(slot, packet, len),
+        }))
     }
 
-    /// Frees a datagram whose payload was copied, and tells of it: what
-    /// [`recv_with`](Self::recv_with) returns, in the place where it is returned. A function for each
-    /// kind: merged, they would write the same words byte by byte.
-    #[inline(never)]
-    fn finish<S: Shown>(
+    /// The same, and leaves it where it is.
+    fn peek_with(
         &self,
-        slot: &Slot,
-        packet: Packet,
-        len: usize,
+        id: SocketId,
+        copy: impl FnOnce(&Packet, usize) -> usize,
     ) -> Result<Option<Received>, RecvError> {
-        let received = S::about(&packet, len);
+        let slot = self.readable(id)?;
+        let inet6 = slot.options().has(Flag::Inet6);
+        Ok(self.first_good(slot, id, |packet| {
+            let len = copy(packet, payload_offset(packet));
+            about(packet, inet6, len)
+        }))
+    }
+
+    /// Frees a datagram whose payload was copied, and tells of it.
+    #[inline(always)]
+    fn finish<S: Shown, T: Told>(&self, slot: &Slot, packet: Packet, len: usize) -> T {
+        let told = T::of::<S>(&packet, len);
         self.with_idle_core(|core| {
             self.sock_rps_record_flow(core, slot, packet.hash);
             consume(&mut core.local, packet);
         });
-        Ok(Some(received))
+        told
     }
 
     /// The slot of a socket that has no error to tell.
@@ -346,6 +371,7 @@ fn take_many(slot: &Slot, id: SocketId, most: usize) -> PacketQueue {
 }
 
 /// A datagram that the application has is done, and counted, as in Linux only now.
+#[inline(always)]
 fn consume(core: &mut Local, packet: Packet) {
     core.count(in_datagrams(packet.version));
     core.allowance.uncharge(packet.truesize());
@@ -366,6 +392,28 @@ fn about(packet: &Packet, inet6: bool, len: usize) -> Received {
         (IpVersion::V4, false) => PlainV4::about(packet, len),
         (IpVersion::V4, true) => MappedV4::about(packet, len),
         (IpVersion::V6, _) => PlainV6::about(packet, len),
+    }
+}
+
+/// What a read tells of a datagram.
+trait Told {
+    /// Of one whose addresses are shown so, and of which so many bytes were copied.
+    fn of<S: Shown>(packet: &Packet, len: usize) -> Self;
+}
+
+impl Told for Received {
+    #[inline(always)]
+    fn of<S: Shown>(packet: &Packet, len: usize) -> Self {
+        S::about(packet, len)
+    }
+}
+
+/// Bytes copied, and who sent them.
+impl Told for (usize, SocketAddr) {
+    #[inline(always)]
+    fn of<S: Shown>(packet: &Packet, len: usize) -> Self {
+        let src = S::Family::src(packet);
+        (len, S::show(src, packet.src_port, packet.iif))
     }
 }
 

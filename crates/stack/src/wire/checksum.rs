@@ -99,6 +99,25 @@ fn is_all_ones(sum: u64) -> bool {
     quotient.wrapping_sub(1) < HIGHEST_QUOTIENT
 }
 
+/// Whether `bytes` and words that sum up to `others`, in the machine's own byte order, sum up to all
+/// ones: for few bytes, and an even number of them before those that may be odd in number.
+#[inline]
+pub(crate) fn is_valid_with(others: u64, bytes: &[u8]) -> bool {
+    let (words, rest) = bytes.as_chunks::<8>();
+    // The last bytes once more, those that the words have had shifted out.
+    let last = match bytes.last_chunk::<8>() {
+        Some(last) if !rest.is_empty() => u64::from_le_bytes(*last) >> (64 - 8 * rest.len()),
+        _ => sum_of_rest(rest),
+    };
+    let mut sum = others;
+    for word in words {
+        let (more, carry) = sum.overflowing_add(u64::from_ne_bytes(*word));
+        sum = more + u64::from(carry);
+    }
+    let (more, carry) = sum.overflowing_add(last.to_le());
+    is_all_ones(more + u64::from(carry))
+}
+
 /// The checksum over `bytes`.
 #[inline]
 pub fn checksum(bytes: &[u8]) -> u16 {

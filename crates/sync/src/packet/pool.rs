@@ -48,7 +48,7 @@ impl<M: Copy + Default + Send + 'static> Pool<M> {
     #[must_use]
     pub fn cache(&self) -> Cache<M> {
         Cache {
-            slots: Vec::with_capacity(CACHE_MAX + 1),
+            slots: Vec::with_capacity(CACHE_MAX),
             shared: Arc::clone(&self.shared),
         }
     }
@@ -122,31 +122,32 @@ impl<M> Cache<M> {
     /// to their own.
     #[inline]
     pub fn free(&mut self, buf: Buf<M>) {
-        if buf.has_frags() {
-            self.free_frags(buf);
+        if buf.has_frags() || buf.head().pool != self.shared.id {
+            self.free_others(buf);
         } else {
-            self.free_one(buf);
+            self.keep(buf);
         }
     }
 
     #[cold]
-    fn free_frags(&mut self, buf: Buf<M>) {
+    #[inline(never)]
+    fn free_others(&mut self, buf: Buf<M>) {
         let mut rest = Some(buf);
         while let Some(mut buf) = rest {
             rest = buf.head_mut().frag.take();
-            self.free_one(buf);
+            if buf.head().pool == self.shared.id {
+                self.keep(buf);
+            }
         }
     }
 
-    /// A buffer without fragments.
+    /// A buffer of this pool, without fragments.
     #[inline]
-    fn free_one(&mut self, buf: Buf<M>) {
-        if buf.head().pool == self.shared.id {
-            self.slots.push(buf.into_slot());
-        }
-        if self.slots.len() > CACHE_MAX {
+    fn keep(&mut self, buf: Buf<M>) {
+        if self.slots.len() >= CACHE_MAX {
             self.spill();
         }
+        self.slots.push(buf.into_slot());
     }
 
     /// Gives everything back to the pool.

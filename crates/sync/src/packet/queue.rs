@@ -86,7 +86,7 @@ impl<M> Queue<M> {
     }
 
     /// Moves all packets of `other` to the end, in constant time.
-    #[inline]
+    #[inline(always)]
     pub fn append(&mut self, other: &mut Self) {
         if let (Some(first), Some(last)) = (other.head.take(), other.tail.take()) {
             self.link(first, last);

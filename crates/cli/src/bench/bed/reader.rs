@@ -1,6 +1,8 @@
 //! The application of a bench: it reads what its sockets received, and looks at each datagram.
 
 use std::iter;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::Range;
 
 use anyhow::{bail, ensure};
 use forebay::core::Stack;
@@ -93,6 +95,7 @@ impl Buffers {
             stack,
             call,
             slots: self.0.iter_mut().map(|buf| RecvSlot::new(buf)).collect(),
+            told: [(0, NOBODY); BATCH],
         }
     }
 }
@@ -102,7 +105,12 @@ pub(super) struct Reader<'a> {
     stack: &'a Stack,
     call: Call,
     slots: Vec<RecvSlot<'a>>,
+    /// What single reads have told of the datagrams: how long they are, and from whom.
+    told: [(usize, SocketAddr); BATCH],
 }
+
+/// Before anything was read.
+const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 impl Reader<'_> {
     /// Reads what the plan says. Where nothing is there, `wait` may hope for it or fail.
@@ -116,10 +124,7 @@ impl Reader<'_> {
         for (socket, count) in &plan.turns {
             let end = filled + count;
             while filled < end {
-                let Some(slots) = self.slots.get_mut(filled..end) else {
-                    bail!("a batch has more datagrams than the application has buffers");
-                };
-                match receive(self.stack, self.call, *socket, slots)? {
+                match self.receive(*socket, filled..end)? {
                     0 => wait()?,
                     received => filled += received,
                 }
@@ -130,8 +135,7 @@ impl Reader<'_> {
 
     /// Looks at what was read, in order.
     pub(super) fn check(&self, plan: &Plan) -> anyhow::Result<()> {
-        for (slot, sequence) in self.slots.iter().zip(&plan.sequences) {
-            let payload = payload(slot);
+        for (payload, sequence) in self.payloads().zip(&plan.sequences) {
             ensure!(
                 payload.len() == PAYLOAD && packet::is_payload(payload, *sequence),
                 "something else than datagram {sequence} was received"
@@ -144,34 +148,45 @@ impl Reader<'_> {
     pub(super) fn settle(&self, plan: &Plan, ledger: &mut Ledger) -> anyhow::Result<()> {
         let turns = plan.turns.iter();
         let sockets = turns.flat_map(|(socket, count)| iter::repeat_n(*socket, *count));
-        for (slot, socket) in self.slots.iter().zip(sockets) {
+        for (payload, socket) in self.payloads().zip(sockets) {
             ensure!(
-                ledger.settle(payload(slot), socket),
+                ledger.settle(payload, socket),
                 "a datagram was received twice, or by another socket than its own"
             );
         }
         Ok(())
     }
-}
 
-fn payload<'a>(slot: &'a RecvSlot<'_>) -> &'a [u8] {
-    let len = slot.received.map_or(0, |received| received.len);
-    slot.buf.get(..len).unwrap_or_default()
-}
-
-/// Returns how many datagrams came.
-#[inline]
-fn receive(
-    stack: &Stack,
-    call: Call,
-    socket: SocketId,
-    slots: &mut [RecvSlot<'_>],
-) -> anyhow::Result<usize> {
-    match (call, slots) {
-        (Call::Single, [slot, ..]) => {
-            slot.received = stack.udp_recv(socket, slot.buf, false)?;
-            Ok(usize::from(slot.received.is_some()))
+    /// Reads into places of a range, as many as the call takes. Returns how many datagrams came.
+    #[inline]
+    fn receive(&mut self, socket: SocketId, places: Range<usize>) -> anyhow::Result<usize> {
+        let first = places.start;
+        match (
+            self.call,
+            self.slots.get_mut(places),
+            self.told.get_mut(first),
+        ) {
+            (Call::Single, Some([slot, ..]), Some(told)) => {
+                let received = self.stack.udp_recv_from(socket, slot.buf)?;
+                Ok(received.map_or(0, |received| {
+                    *told = received;
+                    1
+                }))
+            }
+            (Call::Batch, Some(slots), _) => Ok(self.stack.udp_recv_batch(socket, slots)?),
+            _ => bail!("a batch has more datagrams than the application has buffers"),
         }
-        (_, slots) => Ok(stack.udp_recv_batch(socket, slots)?),
+    }
+
+    /// What was read, in order.
+    fn payloads(&self) -> impl Iterator<Item = &[u8]> {
+        let call = self.call;
+        self.slots.iter().zip(&self.told).map(move |(slot, told)| {
+            let len = match call {
+                Call::Single => told.0,
+                Call::Batch => slot.received.map_or(0, |received| received.len),
+            };
+            slot.buf.get(..len).unwrap_or_default()
+        })
     }
 }

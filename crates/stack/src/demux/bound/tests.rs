@@ -36,7 +36,7 @@ fn binding(addr: &str, port: u16, how: &str) -> Binding {
 
 #[test]
 fn of_a_group_the_chosen_member_is_found_or_the_next_that_is_right() {
-    let bound = Bound::new(Key([1, 2]));
+    let bound = Bound::new(Key([1, 2]), &Domain::new());
     let grouped = binding("10.0.0.1", 53, "group");
     for slot in 1..=4 {
         bound.bind(&grouped, id(slot)).expect("a member");
@@ -109,7 +109,7 @@ fn conflicts_are_those_of_linux() {
         (("fd00::1", ""), ("fd00::2", ""), true),
     ];
     for ((first, first_how), (second, second_how), allowed) in cases {
-        let bound = Bound::new(Key([1, 2]));
+        let bound = Bound::new(Key([1, 2]), &Domain::new());
         bound
             .bind(&binding(first, 53, first_how), id(1))
             .expect("the first one");
@@ -133,7 +133,7 @@ fn conflicts_are_those_of_linux() {
 
 #[test]
 fn the_more_specific_row_wins_then_the_score_then_the_last_bound() {
-    let bound = Bound::new(Key([1, 2]));
+    let bound = Bound::new(Key([1, 2]), &Domain::new());
     bound
         .bind(&binding(V4_ANY, 53, "share"), id(1))
         .expect("wildcard");
@@ -166,7 +166,7 @@ fn the_more_specific_row_wins_then_the_score_then_the_last_bound() {
 
 #[test]
 fn a_dual_stack_socket_stands_under_both_wildcards() {
-    let bound = Bound::new(Key([1, 2]));
+    let bound = Bound::new(Key([1, 2]), &Domain::new());
     bound.bind(&binding(V6_ANY, 53, ""), id(1)).expect("free");
     bound
         .bind(&binding(V6_ANY, 54, "v6only"), id(2))
@@ -184,7 +184,7 @@ fn a_dual_stack_socket_stands_under_both_wildcards() {
 
 #[test]
 fn a_connected_socket_is_out_of_sight_but_keeps_its_port() {
-    let bound = Bound::new(Key([1, 2]));
+    let bound = Bound::new(Key([1, 2]), &Domain::new());
     let own = binding("10.0.0.1", 53, "");
     bound.bind(&own, id(1)).expect("free");
     bound.add(&own, id(1), true);
@@ -198,7 +198,7 @@ fn a_connected_socket_is_out_of_sight_but_keeps_its_port() {
 
 #[test]
 fn ephemeral_ports_are_used_up_one_after_the_other_from_the_start_on() {
-    let bound = Bound::new(Key([1, 2]));
+    let bound = Bound::new(Key([1, 2]), &Domain::new());
     let anywhere = binding(V4_ANY, 0, "share");
     let mut ports = Vec::new();
     for slot in 0..4 {
@@ -262,7 +262,8 @@ proptest! {
 
     #[test]
     fn binds_and_finds_as_a_list_does(steps in prop::collection::vec((some_binding(), 0_u32..4), 1..60)) {
-        let bound = Bound::new(Key([3, 4]));
+        let domain = Domain::new();
+        let bound = Bound::new(Key([3, 4]), &domain);
         // By socket: where it is, and whether it is connected.
         let mut model: BTreeMap<u32, (Binding, bool)> = BTreeMap::new();
         for (step, (binding, action)) in (0..).zip(steps) {
@@ -284,6 +285,25 @@ proptest! {
                     }
                 }
             }
+            let reader = domain.reader();
+            let guard = reader.guard();
+            for addr in ["10.0.0.1", "10.0.0.2", "fd00::1", "fd00::2", V4_ANY, V6_ANY] {
+                let addr: IpAddr = addr.parse().expect("an address");
+                for port in 1..4 {
+                    let place = Place { addr, port };
+                    let there: Vec<_> = model
+                        .iter()
+                        .filter(|(_, (binding, connected))| !connected && binding.places().any(|own| own == place))
+                        .collect();
+                    let plain = match there[..] {
+                        [] => Who::Nobody,
+                        [(slot, (binding, _))] if binding.class.device == 0 => Who::Alone(*slot),
+                        _ => Who::Others,
+                    };
+                    prop_assert_eq!(bound.places(&guard).find(place.hash(Key([3, 4]))), plain);
+                }
+            }
+            drop(guard);
             for addr in ["10.0.0.1", "10.0.0.2", "fd00::1", "fd00::2"] {
                 let addr: IpAddr = addr.parse().expect("an address");
                 for port in 1..4 {

@@ -5,7 +5,7 @@ use super::{Connection, Hands};
 use crate::tcp::sender::OutSegment;
 use crate::wire::seq::Seq;
 use crate::wire::tcp::{FLAG_ACK, FLAG_CWR, FLAG_ECE, FLAG_FIN, FLAG_PSH, FLAG_URG};
-use crate::wire::tcp_options::TcpOptions;
+use crate::wire::tcp_options::{TcpOptions, Timestamps};
 
 impl Connection {
     /// The next segment that may leave now, if any. It counts as sent.
@@ -23,6 +23,8 @@ impl Connection {
         if self.is_closed() && !self.receiver.ack_is_due() {
             return None;
         }
+        self.sender.set_option_bytes(self.option_bytes());
+        self.sender.set_option_bytes(self.sack_bytes());
         if !self.is_closed()
             && let Some(segment) = self.sender.poll(now, hands.events)
         {
@@ -31,6 +33,21 @@ impl Connection {
         self.receiver
             .ack_is_due()
             .then(|| self.acknowledgement(hands))
+    }
+
+    /// What the next segment's options take beside timestamps, which the segment's size allows for:
+    /// the blocks of SACK.
+    fn option_bytes(&self) -> u16 {
+        let sack = self.receiver.sack_blocks();
+        if sack.is_empty() {
+            return 0;
+        }
+        let options = TcpOptions {
+            timestamps: self.clock.map(|_| Timestamps { value: 0, echo: 0 }),
+            ..TcpOptions::default()
+        };
+        let with_blocks = TcpOptions { sack, ..options };
+        u16::try_from(with_blocks.len() - options.len()).unwrap_or(0)
     }
 
     /// An acknowledgement of all that has come, without data.
@@ -58,6 +75,26 @@ impl Connection {
             ..Outgoing::bare(segment.seq, Seq(0), flags)
         };
         self.acknowledging(hands, outgoing)
+    }
+
+    /// What SACK blocks take of a segment that leaves now.
+    fn sack_bytes(&self) -> u16 {
+        let sack = self.receiver.sack_blocks();
+        if sack.is_empty() {
+            return 0;
+        }
+        let timestamps = self.clock.map(|_| Timestamps { value: 0, echo: 0 });
+        let with = TcpOptions {
+            timestamps,
+            sack,
+            ..TcpOptions::default()
+        };
+        let without = TcpOptions {
+            timestamps,
+            ..TcpOptions::default()
+        };
+        // A header has 40 bytes for options.
+        (with.len() - without.len()) as u16
     }
 
     /// The urgent pointer of a segment that begins there (RFC 9293 section 3.8.5): how far it is to

@@ -90,7 +90,6 @@ pub(crate) struct Handshake {
 struct Theirs {
     irs: Seq,
     options: TcpOptions,
-    window: u16,
     wants_ecn: bool,
 }
 
@@ -200,7 +199,6 @@ impl Handshake {
         let theirs = Theirs {
             irs: segment.seq,
             options: segment.options,
-            window: segment.window,
             // A SYN asks with both bits, an answer agrees with one (RFC 3168 section 6.1.1).
             wants_ecn: segment.has(FLAG_ECE) && segment.has(FLAG_CWR) != is_acked,
         };

@@ -108,6 +108,8 @@ pub(crate) struct Manners {
     pub(crate) keepalive: Keepalive,
     /// How long one that nobody owns any more waits for the peer's FIN (`tcp_fin_timeout`).
     pub(crate) fin_timeout: Duration,
+    /// Timeouts before one that nobody owns any more is given up (`tcp_orphan_retries`).
+    pub(crate) orphan_retries: u8,
     /// The urgent pointer names the last urgent byte (`tcp_stdurg`).
     pub(crate) stdurg: bool,
     /// The least time between two answers to segments that don't belong (`tcp_invalid_ratelimit`).
@@ -165,7 +167,6 @@ pub(crate) struct Tally {
     pub(crate) segs_out: u64,
     pub(crate) bytes_received: u64,
     pub(crate) last_recv: Instant,
-    last_ack: Instant,
 }
 
 impl Connection {
@@ -359,6 +360,7 @@ impl Connection {
     pub(crate) fn close(&mut self, hands: &mut Hands<'_>) {
         self.is_orphan = true;
         self.is_read_shut = true;
+        self.sender.set_orphaned(self.manners.orphan_retries);
         if self.is_closed() {
             return;
         }
@@ -417,7 +419,7 @@ impl Connection {
             0
         };
         let mss = payload.min(self.peer_mss).saturating_sub(options).max(1);
-        self.sender.set_mss(mss, hands.now, hands.events);
+        self.sender.set_mss(mss, hands.events);
     }
 
     /// Gives all memory back. What was not read is gone.

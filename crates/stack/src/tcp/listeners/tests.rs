@@ -27,8 +27,8 @@ fn listeners() -> Listeners {
 
 fn find(listeners: &Listeners, addr: &str, port: u16, iif: u32) -> Option<u32> {
     let addr = addr.parse().expect("an address");
-    let chosen = listeners.lookup((addr, port), iif, Pick::Hash(u64::MAX))?;
-    Some(chosen.id.slot)
+    let chosen = listeners.lookup((addr, port), iif, u64::MAX)?;
+    Some(chosen.slot)
 }
 
 #[test]
@@ -38,11 +38,17 @@ fn the_most_specific_listener_has_it() {
         port: 0,
         ..claim("::", 0)
     };
-    listeners.add(&any, true, id(9));
-    listeners.add(&claim("::", 0), true, id(1));
-    listeners.add(&claim("0.0.0.0", 5), false, id(2));
-    listeners.add(&claim("192.0.2.1", 0), false, id(3));
-    listeners.add(&claim("2001:db8::1", 0), true, id(4));
+    listeners.add(&any, true, id(9)).expect("free");
+    listeners.add(&claim("::", 0), true, id(1)).expect("free");
+    listeners
+        .add(&claim("0.0.0.0", 5), false, id(2))
+        .expect("free");
+    listeners
+        .add(&claim("192.0.2.1", 0), false, id(3))
+        .expect("free");
+    listeners
+        .add(&claim("2001:db8::1", 0), true, id(4))
+        .expect("free");
     for (addr, port, iif, expected) in [
         ("192.0.2.1", 80, 1, 3),
         ("192.0.2.1", 80, 5, 3),
@@ -75,8 +81,10 @@ fn a_socket_of_the_packet_s_family_goes_first() {
         reuse_port: true,
         ..claim(addr, 0)
     };
-    listeners.add(&shared("0.0.0.0"), false, id(1));
-    listeners.add(&shared("::"), true, id(2));
+    listeners
+        .add(&shared("0.0.0.0"), false, id(1))
+        .expect("free");
+    listeners.add(&shared("::"), true, id(2)).expect("free");
     assert_eq!(find(&listeners, "192.0.2.1", 80, 1), Some(1));
     assert_eq!(find(&listeners, "2001:db8::1", 80, 1), Some(2));
 }
@@ -88,7 +96,7 @@ fn an_ipv4_listener_on_every_port_takes_no_ipv6() {
         port: 0,
         ..claim("0.0.0.0", 0)
     };
-    listeners.add(&any, false, id(1));
+    listeners.add(&any, false, id(1)).expect("free");
     assert_eq!(find(&listeners, "192.0.2.1", 7, 1), Some(1));
     assert_eq!(find(&listeners, "2001:db8::1", 7, 1), None);
 }
@@ -101,25 +109,48 @@ fn groups_share_what_comes() {
         ..claim("0.0.0.0", 0)
     };
     for nth in 0..4 {
-        listeners.add(&member, false, id(nth));
+        listeners.add(&member, false, id(nth)).expect("free");
     }
     let local = ([192, 0, 2, 1].into(), 80);
-    let pick = |pick| listeners.lookup(local, 1, pick).expect("there");
+    let pick = |hash| listeners.lookup(local, 1, hash).expect("there");
     let mut hits = [0; 4];
     for nth in 0..1_000_u64 {
         let hash = Key([3, 4]).hash([nth], 0, 0);
-        let chosen = pick(Pick::Hash(hash));
-        assert_eq!(chosen.members, 4);
-        assert_eq!(pick(Pick::Hash(hash)), chosen);
-        hits[chosen.id.slot as usize] += 1;
+        let chosen = pick(hash);
+        assert_eq!(pick(hash), chosen);
+        hits[chosen.slot as usize] += 1;
     }
     assert!(
         hits.iter().all(|hits| (200..300).contains(hits)),
         "{hits:?}"
     );
-    assert_eq!([0, 3].map(|nth| pick(Pick::Nth(nth)).id), [id(0), id(3)]);
-    // A program that names nobody.
-    assert!(pick(Pick::Nth(4)).id.slot < 4);
+    assert_eq!([0, u64::MAX].map(pick), [id(0), id(3)]);
     listeners.remove(&member, id(0));
-    assert_eq!(pick(Pick::Nth(0)).id, id(1));
+    assert_eq!(pick(0), id(1));
+}
+
+#[test]
+fn one_takes_what_nobody_else_does() {
+    let listeners = listeners();
+    let any = |device, reuse_port| PortClaim {
+        port: 0,
+        reuse_port,
+        ..claim("::", device)
+    };
+    for (at, (device, reuse_port, is_ipv6, fits)) in [
+        (0, false, true, true),
+        (0, false, true, false),
+        (0, true, true, false),
+        (0, false, false, true),
+        (5, true, true, true),
+        (5, true, true, true),
+        (5, false, true, false),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let id = id(u32::try_from(at).expect("few"));
+        let added = listeners.add(&any(device, reuse_port), is_ipv6, id);
+        assert_eq!(added.is_ok(), fits, "{at}");
+    }
 }

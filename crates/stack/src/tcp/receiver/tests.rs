@@ -61,13 +61,6 @@ impl Bench {
         Seq(self.first.0.wrapping_add(at as u32))
     }
 
-    fn range(&self, start: i64, end: i64) -> SeqRange {
-        SeqRange {
-            start: self.seq(start),
-            end: self.seq(end),
-        }
-    }
-
     fn segment(&mut self, at: i64, payload: &[u8], fin: bool) -> Arrival {
         let text = Text {
             seq: self.seq(at),

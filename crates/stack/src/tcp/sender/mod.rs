@@ -20,9 +20,9 @@
 //!
 //! As on Linux, congestion windows and all that is compared with them count packets of one segment.
 
-use core::time::Duration;
 use std::io::IoSlice;
 
+use self::config::Knobs;
 use self::path::MtuProbe;
 use self::rack::Rack;
 use self::rate::Rate;
@@ -37,6 +37,7 @@ use crate::time::Instant;
 use crate::wire::seq::Seq;
 
 mod ack;
+mod config;
 mod info;
 mod output;
 mod path;
@@ -51,154 +52,10 @@ mod timers;
 mod undo;
 
 pub(crate) use ack::{Ack, AckOutcome};
-pub(crate) use info::SenderInfo;
+pub(crate) use config::{SenderConfig, SenderKnobs};
 pub(crate) use output::{OutKind, OutSegment};
 pub(crate) use recovery::CaState;
-pub(crate) use timers::{GaveUp, TimerKind};
-
-/// The knobs that a sender heeds, as they were when the connection began.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct SenderKnobs {
-    /// `tcp_rto_min_us`.
-    pub(crate) rto_min: Duration,
-    /// `tcp_rto_max_ms`.
-    pub(crate) rto_max: Duration,
-    /// `tcp_min_rtt_wlen`.
-    pub(crate) min_rtt_window: Duration,
-    /// `tcp_retries1`: timeouts after which the path itself is doubted.
-    pub(crate) retries1: u8,
-    /// `tcp_retries2`: timeouts after which the connection is given up.
-    pub(crate) retries2: u8,
-    /// `tcp_reordering`, packets.
-    pub(crate) reordering: u16,
-    /// `tcp_max_reordering`, packets.
-    pub(crate) max_reordering: u16,
-    /// `tcp_recovery`: bit 0 RACK, bit 1 its window never grows, bit 2 it has one from the start.
-    pub(crate) recovery: u8,
-    /// `tcp_early_retrans`: a tail loss probe at 3 and 4.
-    pub(crate) early_retrans: u8,
-    /// `tcp_frto`.
-    pub(crate) frto: u8,
-    /// `tcp_slow_start_after_idle`.
-    pub(crate) slow_start_after_idle: bool,
-    /// `tcp_thin_linear_timeouts`.
-    pub(crate) thin_linear_timeouts: bool,
-    /// `tcp_mtu_probing`: 1 if large segments seem to vanish, 2 always.
-    pub(crate) mtu_probing: u8,
-    /// `tcp_base_mss`: where probing starts, payload and options.
-    pub(crate) base_mss: u16,
-    /// `tcp_mtu_probe_floor`: below which no search goes.
-    pub(crate) mtu_probe_floor: u16,
-    /// `tcp_probe_threshold`: a search ends when it is this narrow, bytes.
-    pub(crate) probe_threshold: u16,
-    /// `tcp_probe_interval`: a search begins anew after this.
-    pub(crate) probe_interval: Duration,
-    /// `tcp_pacing_ss_ratio`, percent.
-    pub(crate) pacing_ss_ratio: u16,
-    /// `tcp_pacing_ca_ratio`, percent.
-    pub(crate) pacing_ca_ratio: u16,
-}
-
-/// What a sender keeps of its knobs.
-#[derive(Debug, Clone, Copy)]
-struct Knobs {
-    retries1: u8,
-    retries2: u8,
-    recovery: u8,
-    early_retrans: u8,
-    frto: u8,
-    mtu_probing: u8,
-    slow_start_after_idle: bool,
-    thin_linear_timeouts: bool,
-    reordering: u16,
-    max_reordering: u16,
-    mtu_probe_floor: u16,
-    probe_threshold: u16,
-    pacing_ss_ratio: u16,
-    pacing_ca_ratio: u16,
-    /// Seconds.
-    probe_interval: u32,
-}
-
-impl From<&SenderKnobs> for Knobs {
-    fn from(knobs: &SenderKnobs) -> Self {
-        Self {
-            retries1: knobs.retries1,
-            retries2: knobs.retries2,
-            recovery: knobs.recovery,
-            early_retrans: knobs.early_retrans,
-            frto: knobs.frto,
-            mtu_probing: knobs.mtu_probing,
-            slow_start_after_idle: knobs.slow_start_after_idle,
-            thin_linear_timeouts: knobs.thin_linear_timeouts,
-            reordering: knobs.reordering,
-            max_reordering: knobs.max_reordering,
-            mtu_probe_floor: knobs.mtu_probe_floor,
-            probe_threshold: knobs.probe_threshold,
-            pacing_ss_ratio: knobs.pacing_ss_ratio,
-            pacing_ca_ratio: knobs.pacing_ca_ratio,
-            probe_interval: u32::try_from(knobs.probe_interval.as_secs()).unwrap_or(u32::MAX),
-        }
-    }
-}
-
-impl Default for SenderKnobs {
-    fn default() -> Self {
-        Self {
-            rto_min: Duration::from_millis(200),
-            rto_max: Duration::from_secs(120),
-            min_rtt_window: Duration::from_secs(300),
-            retries1: 3,
-            retries2: 15,
-            reordering: 3,
-            max_reordering: 300,
-            recovery: 1,
-            early_retrans: 3,
-            frto: 2,
-            slow_start_after_idle: true,
-            thin_linear_timeouts: false,
-            mtu_probing: 0,
-            base_mss: 1_024,
-            mtu_probe_floor: 48,
-            probe_threshold: 8,
-            probe_interval: Duration::from_secs(600),
-            pacing_ss_ratio: 200,
-            pacing_ca_ratio: 120,
-        }
-    }
-}
-
-/// What the handshake has settled.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct SenderConfig {
-    /// The first byte's sequence number: ISS + 1.
-    pub(crate) first: Seq,
-    /// The peer's window, bytes.
-    pub(crate) window: u32,
-    /// Sequence number of the segment that the window came with.
-    pub(crate) window_seq: Seq,
-    /// Payload bytes of a segment, options taken off.
-    pub(crate) mss: u16,
-    /// Bytes that may wait for their acknowledgement: `SO_SNDBUF`, or `tcp_wmem`'s second number.
-    pub(crate) buffer: u32,
-    /// How far the buffer may grow by itself: `tcp_wmem`'s third number; at most `buffer` if the
-    /// application has set it.
-    pub(crate) max_buffer: u32,
-    /// The peer knows selective acknowledgements.
-    pub(crate) sack: bool,
-    /// Segments carry timestamps.
-    pub(crate) timestamps: bool,
-    /// Congestion is told by marks (RFC 3168).
-    pub(crate) ecn: bool,
-    pub(crate) algorithm: Algorithm,
-    /// Packets; 10 (RFC 6928).
-    pub(crate) initial_cwnd: u32,
-    /// What the handshake took, if it is known whose answer came.
-    pub(crate) handshake_rtt: Option<Duration>,
-    /// The handshake was retransmitted: the path loses packets.
-    pub(crate) syn_retransmitted: bool,
-    pub(crate) knobs: SenderKnobs,
-}
+pub(crate) use timers::TimerKind;
 
 /// The sending half of a connection.
 #[derive(Debug)]
@@ -213,7 +70,7 @@ pub(crate) struct Sender {
     end: Seq,
     /// The application writes no more.
     is_finished: bool,
-    /// A writer found no room.
+    /// A writer found no room, or waits for some.
     wants_room: bool,
     sack: bool,
     timestamps: bool,
@@ -226,8 +83,6 @@ pub(crate) struct Sender {
     more: bool,
     buffer: u32,
     max_buffer: u32,
-    /// `TCP_NOTSENT_LOWAT`.
-    notsent_lowat: u32,
     /// SND.WND.
     window: u32,
     /// SND.WL1: the segment that the window came with.
@@ -309,7 +164,6 @@ impl Sender {
             more: false,
             buffer: config.buffer,
             max_buffer: config.max_buffer,
-            notsent_lowat: u32::MAX,
             window: config.window,
             window_seq: config.window_seq,
             max_window: config.window,
@@ -363,7 +217,7 @@ impl Sender {
 
     /// Bytes that a write would take now.
     pub(crate) fn room(&self) -> usize {
-        if self.is_finished || self.unsent_bytes() >= self.notsent_lowat {
+        if self.is_finished {
             return 0;
         }
         (self.buffer as usize).saturating_sub(self.queue.len())
@@ -374,6 +228,11 @@ impl Sender {
     pub(crate) fn is_writable(&self) -> bool {
         let room = self.room();
         room > 0 && room >= self.queue.len() / 2
+    }
+
+    /// Somebody waits until it is.
+    pub(crate) fn want_room(&mut self) {
+        self.wants_room |= !self.is_writable();
     }
 
     /// Bytes written and not sent.
@@ -410,16 +269,6 @@ impl Sender {
     /// honest peer's (RFC 5961 section 5.2).
     pub(crate) fn max_window(&self) -> u32 {
         self.max_window
-    }
-
-    /// The peer's window, bytes from `una` on.
-    pub(crate) fn window(&self) -> u32 {
-        self.window
-    }
-
-    /// Payload bytes of a segment.
-    pub(crate) fn mss(&self) -> u16 {
-        self.mss
     }
 
     /// No more is to come: a FIN goes behind the last byte.
@@ -466,11 +315,6 @@ impl Sender {
         self.max_buffer = max;
     }
 
-    /// `TCP_NOTSENT_LOWAT`: no more than this waits unsent.
-    pub(crate) fn set_notsent_lowat(&mut self, bytes: u32) {
-        self.notsent_lowat = bytes;
-    }
-
     /// `SO_MAX_PACING_RATE`, bytes a second; `u64::MAX` is none.
     pub(crate) fn set_max_pacing_rate(&mut self, rate: u64) {
         self.pacer.set_max_rate(rate);
@@ -496,6 +340,7 @@ impl Sender {
         self.scoreboard = Scoreboard::new(self.next);
         (self.una, self.end) = (self.next, self.next);
         self.timers = Timers::default();
+        self.is_held_by_pacing = false;
     }
 
     /// Behind the last number that the peer's window admits.

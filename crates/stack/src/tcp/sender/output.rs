@@ -121,6 +121,8 @@ impl Sender {
         if !sent.range.start.is_before(self.window_end()) && !is_first {
             return None;
         }
+        // What becomes of a probe of the path's MTU can't be told any more.
+        self.mtu_probe.give_up();
         let size = self.mss.saturating_sub(self.option_bytes).max(1);
         self.scoreboard.recut(index, size);
         let most = self.burst() / u32::from(size);
@@ -211,13 +213,13 @@ impl Sender {
             len -= partial;
         }
         let has_fin = is_tail && self.is_fin_waiting() && admitted > len;
-        if is_tail && partial > 0 && !has_fin && !now_or_never && self.waits_for_more(now) {
+        if is_tail && partial > 0 && !has_fin && !now_or_never && self.waits_for_more() {
             len -= partial;
         }
         if len == 0 && !has_fin {
             return None;
         }
-        if len % mss > 0 {
+        if !len.is_multiple_of(mss) {
             self.small_end = self.next + len;
         }
         let range = SeqRange {
@@ -251,7 +253,7 @@ impl Sender {
     /// Whether a segment that is not full waits: for its other half while corked, for the
     /// acknowledgement of one before that was not full either (Nagle's algorithm, RFC 1122 section
     /// 4.2.3.4, as Minshall has improved it).
-    fn waits_for_more(&self, _now: Instant) -> bool {
+    fn waits_for_more(&self) -> bool {
         if self.cork || self.more {
             return true;
         }
@@ -315,8 +317,7 @@ impl Sender {
             return None;
         }
         events.count(Counter::TcpExtTCPLossProbes);
-        if let Some(mut segment) = self.send_new(now, 1, true, events) {
-            segment.psh |= segment.len > 0 && segment.seq + segment.len == self.end;
+        if let Some(segment) = self.send_new(now, 1, true, events) {
             self.rack.set_probe(self.next, false);
             self.arm_retransmission(now);
             return Some(segment);

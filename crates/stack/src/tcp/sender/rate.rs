@@ -120,9 +120,8 @@ impl Rate {
         if interval.is_zero() || min_rtt.is_some_and(|least| interval < least) {
             return None;
         }
-        let bytes = u128::from(delivered) * u128::from(mss);
-        let bytes_per_sec =
-            u64::try_from(bytes * 1_000_000_000 / interval.as_nanos()).unwrap_or(u64::MAX);
+        let bytes = f64::from(delivered) * f64::from(mss);
+        let bytes_per_sec = (bytes / interval.as_secs_f64()) as u64;
         let is_app_limited = snapshot.is_app_limited;
         if !is_app_limited || bytes_per_sec >= self.latest {
             self.latest = bytes_per_sec;

@@ -176,7 +176,8 @@ mod tests {
 
     #[test]
     fn only_what_is_new_of_a_block_is_looked_at() {
-        let table: &[(&[(u32, u32)], &[(u32, u32)])] = &[
+        type Pieces = [(u32, u32)];
+        let table: &[(&Pieces, &Pieces)] = &[
             (&[], &[(10, 40)]),
             (&[(10, 40)], &[]),
             (&[(0, 50)], &[]),

@@ -17,6 +17,7 @@ mod ready;
 pub(super) mod settings;
 mod show;
 mod stream;
+mod urgent;
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::task::Waker;

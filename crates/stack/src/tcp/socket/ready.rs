@@ -59,6 +59,7 @@ impl Socket {
             Role::Failed(error) => TcpReadiness {
                 readable: true,
                 writable: true,
+                urgent: false,
                 error: error.is_some(),
                 read_closed: true,
                 write_closed: true,
@@ -71,6 +72,7 @@ impl Socket {
                         || connection.receiver().readable() > 0
                         || connection.has_error(),
                     writable: !is_writable || connection.sender().is_writable(),
+                    urgent: connection.receiver().has_urgent(),
                     error: connection.has_error(),
                     read_closed: is_at_end,
                     write_closed: is_at_end && !is_writable,
@@ -101,7 +103,11 @@ impl Stack {
     ///
     /// [`NotOpen`].
     pub fn tcp_arm_waker(&self, id: SocketId, side: Side, waker: &Waker) -> Result<(), NotOpen> {
-        self.held_tcp(id)?.waiting.add(side, waker);
+        let mut socket = self.held_tcp(id)?;
+        socket.waiting.add(side, waker);
+        if let (Side::Write, Role::Connected(connection)) = (side, &mut socket.role) {
+            connection.sender_mut().want_room();
+        }
         Ok(())
     }
 

@@ -189,6 +189,7 @@ impl Socket {
             snd_wnd: sender.window,
             rcv_wnd: receiver.window(),
             rcv_space: receiver.space(),
+            rcv_rtt: receiver.rtt(),
             notsent: sender.unsent,
         })
     }

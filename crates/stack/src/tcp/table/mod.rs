@@ -21,7 +21,7 @@ use forebay_sync::static_key::StaticKey;
 
 use self::time_waits::TimeWaits;
 use super::time_wait::{Inheritance, Outcome, Rules, Seen, TimeWait, Verdict};
-use crate::demux::established::Established;
+use crate::demux::established::{Established, Line};
 use crate::demux::flow::{Flow, KeySet};
 use crate::family::Family;
 use crate::packet::Packet;
@@ -102,6 +102,7 @@ impl Connections {
     }
 
     /// How many connections are in time-wait.
+    #[cfg(test)]
     pub(crate) fn time_waits(&self) -> usize {
         self.time_waits.len()
     }
@@ -134,17 +135,24 @@ impl Connections {
         first.or(second)
     }
 
-    /// Fetches what [`candidate`](Self::candidate) will look at.
+    /// How many buckets there are, for [`prefetch`](Self::prefetch).
     #[inline]
-    pub(crate) fn prefetch(&self, hash: u64) {
-        self.table.prefetch(hash);
+    pub(crate) fn buckets(&self) -> u32 {
+        self.table.buckets()
     }
 
-    /// The slot that [`find`](Self::find) will ask about last, if one look tells. The keys that it
-    /// will compare are fetched.
+    /// The line that [`candidate`](Self::candidate) looks at while there are so many `buckets`; it
+    /// is fetched.
     #[inline]
-    pub(crate) fn candidate(&self, hash: u64) -> Option<u32> {
-        let (word, is_last) = self.table.candidate(hash)?;
+    pub(crate) fn prefetch(&self, hash: u64, buckets: u32) -> Option<&Line> {
+        self.table.prefetch(hash, buckets)
+    }
+
+    /// The slot that [`find`](Self::find) will ask about last, if one look at the line tells. The keys
+    /// that it will compare are fetched.
+    #[inline]
+    pub(crate) fn candidate(&self, line: &Line, hash: u64) -> Option<u32> {
+        let (word, is_last) = line.candidate(hash)?;
         let Word::Socket(slot) = Word::unpack(word) else {
             return None;
         };

@@ -1,5 +1,9 @@
 mod hand;
+mod hostile;
+mod losing;
+mod path;
 mod scoreboard;
+mod sending;
 mod sim;
-mod tables;
+mod timing;
 mod transfers;

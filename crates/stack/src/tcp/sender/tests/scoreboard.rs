@@ -79,7 +79,7 @@ fn check(board: &Scoreboard, model: &Model, first: u32) -> Result<(), TestCaseEr
     let mut index = 0;
     let mut seen = Vec::new();
     while let Some(sent) = board.get(index) {
-        let start = (sent.range.start - Seq(first)) as u32;
+        let start = sent.range.start - Seq(first);
         let end = sent.range.end - Seq(first);
         for packet in model
             .packets

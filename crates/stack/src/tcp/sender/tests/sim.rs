@@ -369,9 +369,8 @@ impl Sim {
             }
             self.work();
         }
-        if let Some(GaveUp) = self.sender.on_timeout(self.now, &mut self.events) {
-            panic!("gave up: {:#?}", self.sender.info(self.now));
-        }
+        let gave_up = self.sender.on_timeout(self.now, &mut self.events);
+        assert_eq!(gave_up, None, "{:#?}", self.sender.info(self.now));
     }
 
     /// Whether all that was written has come is for the receiver to say.
