@@ -9,6 +9,12 @@ use loom::thread;
 
 use super::*;
 
+fn model(f: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(f);
+}
+
 #[derive(Default)]
 struct Model {
     alarm: Alarm,
@@ -28,7 +34,7 @@ fn nanos(deadline: Option<Instant>) -> u64 {
 
 #[test]
 fn nobody_sleeps_longer_than_the_first_deadline() {
-    loom::model(|| {
+    model(|| {
         let model = Arc::new(Model::default());
         let setters = [400, 300].map(|deadline| {
             let model = Arc::clone(&model);
@@ -48,7 +54,7 @@ fn nobody_sleeps_longer_than_the_first_deadline() {
 
 #[test]
 fn who_is_up_looks_before_it_sleeps_again() {
-    loom::model(|| {
+    model(|| {
         let model = Arc::new(Model::default());
         let setter = thread::spawn({
             let model = Arc::clone(&model);
