@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
@@ -53,9 +53,8 @@ impl Noting {
 
     /// Only what is between a client and the echo counts.
     fn note(&self, way: Way, packet: &Packet) {
-        let port = match ports(packet.data()) {
-            Some((port, ECHO) | (ECHO, port)) => port,
-            _ => return,
+        let Some((port, ECHO) | (ECHO, port)) = ports(packet.data()) else {
+            return;
         };
         let mut seen = self.seen.lock().expect("no panic");
         seen.insert((way, port), self.queue);
@@ -254,7 +253,7 @@ fn talk(host: &Host, to: IpAddr) -> Vec<u16> {
         }
     }
     clients[0].send(&[]).expect("sent");
-    let ports = clients.iter().map(|client| client.local_addr());
+    let ports = clients.iter().map(UdpSocket::local_addr);
     ports.map(|addr| addr.expect("bound").port()).collect()
 }
 

@@ -1,6 +1,7 @@
 //! What one core has for itself, and what a stage is handed.
 
 use core::fmt;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use forebay_sync::rcu::Reader;
@@ -70,7 +71,7 @@ pub struct Local {
     /// Its trains, kept likewise.
     trains: Vec<Train>,
     /// Packets taken out of this core's backlog, and not dealt with yet.
-    backlog_in_hand: PacketQueue,
+    backlog_in_hand: VecDeque<Packet>,
     /// Bursts for other cores, empty between bursts.
     bound: Vec<Bound>,
     /// Datagrams on their way into a socket's queue.
@@ -105,7 +106,7 @@ impl Local {
             last_tx: 0,
             batch: Vec::new(),
             trains: Vec::new(),
-            backlog_in_hand: PacketQueue::new(),
+            backlog_in_hand: VecDeque::new(),
             bound: Vec::new(),
             burst: Burst::default(),
             allowance,
@@ -244,7 +245,7 @@ impl Local {
         self.cpu
     }
 
-    pub(crate) fn backlog_in_hand(&mut self) -> &mut PacketQueue {
+    pub(crate) fn backlog_in_hand(&mut self) -> &mut VecDeque<Packet> {
         &mut self.backlog_in_hand
     }
 

@@ -1,4 +1,5 @@
-//! SipHash-1-3 over whole words: the keyed hash of every table that strangers fill.
+//! SipHash-1-3 over whole words: the keyed hash of every table that strangers fill, but for those of
+//! sockets, which are asked for each packet ([`Flow::hash`](crate::demux::flow::Flow::hash)).
 //!
 //! A key that nobody outside knows keeps a stranger from choosing packets that all fall into one
 //! bucket. One round a word and three at the end (Aumasson and Bernstein's fast variant) are what

@@ -23,7 +23,7 @@ use std::cell::{Cell, UnsafeCell};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::cache_line::CacheLine;
@@ -39,17 +39,20 @@ pub struct PerThread<T> {
 
 #[derive(Default)]
 struct Place<T> {
-    /// Touched by the thread with the place's number, or under the lock of the
-    /// numbers while no thread has it.
+    /// Touched by the owner, and under the lock of the numbers while that is no
+    /// living thread.
     value: UnsafeCell<T>,
     is_entered: Cell<bool>,
-    /// Somebody wants the thread to do something with its value.
+    /// The [token](TOKEN) of the thread that has been here last, or 0. Written
+    /// under the lock.
+    owner: AtomicU64,
+    /// Somebody wants the owner to do something with its value.
     is_wished: AtomicBool,
 }
 
-// SAFETY: a place's value and mark are touched by one thread at a time: that
-// with its number or, while nobody has that, who holds the lock of the numbers.
-// A number passes from thread to thread under the same lock.
+// SAFETY: a place's value and mark are touched by one thread at a time: by its
+// owner or, when that has ended, by who holds the lock of the numbers. That lock
+// is also how an ended thread's place comes to the next.
 unsafe impl<T: Send> Sync for PerThread<T> {}
 
 impl<T> PerThread<T> {
@@ -57,14 +60,28 @@ impl<T> PerThread<T> {
     /// the place further up.
     #[inline]
     pub fn enter(&self) -> Option<Entered<'_, T>> {
-        let place = self.places.get(number())?;
-        if place.is_entered.replace(true) {
-            return None;
+        let token = TOKEN.get();
+        let place = self.place_of(token);
+        if place.owner.load(Ordering::Relaxed) != token {
+            return self.enter_first();
         }
-        Some(Entered {
-            place,
-            stays: PhantomData,
-        })
+        place.enter()
+    }
+
+    /// By a thread that has not been here before.
+    #[cold]
+    fn enter_first(&self) -> Option<Entered<'_, T>> {
+        let token = take_token()?;
+        let place = self.place_of(token);
+        let _living = living();
+        // Who had the place had the number, too, and so has ended.
+        place.owner.store(token, Ordering::Relaxed);
+        place.enter()
+    }
+
+    #[inline]
+    fn place_of(&self, token: u64) -> &Place<T> {
+        &self.places[(token % PLACES as u64) as usize]
     }
 
     /// Calls `f` with the calling thread's value, and with those whose thread has
@@ -74,18 +91,30 @@ impl<T> PerThread<T> {
         if let Some(mut own) = self.enter() {
             f(&mut own);
         }
-        let own = number();
-        let taken = taken();
-        for (number, place) in self.places.iter().enumerate() {
-            if number == own {
-            } else if is_set(*taken, number) {
+        let own = TOKEN.get();
+        let living = living();
+        for (place, living) in self.places.iter().zip(*living) {
+            let owner = place.owner.load(Ordering::Relaxed);
+            if owner == own {
+            } else if owner != 0 && owner == living {
                 place.is_wished.store(true, Ordering::Relaxed);
             } else if !place.is_entered.get() {
-                // SAFETY: no thread has the number, and none gets it as long as we
-                // hold the lock; and the last one has not left the place in use.
+                // SAFETY: the owner has ended, and has not left the place in use;
+                // nobody becomes it as long as we hold the lock.
                 f(unsafe { &mut *place.value.get() });
             }
         }
+    }
+}
+
+impl<T> Place<T> {
+    /// By its owner.
+    #[inline]
+    fn enter(&self) -> Option<Entered<'_, T>> {
+        (!self.is_entered.replace(true)).then_some(Entered {
+            place: self,
+            stays: PhantomData,
+        })
     }
 }
 
@@ -140,42 +169,39 @@ impl<T> fmt::Debug for PerThread<T> {
     }
 }
 
-/// A thread that has not asked yet.
-const UNKNOWN: usize = usize::MAX;
-/// A thread that has no number, or none any more.
-const NONE: usize = PLACES;
-
 thread_local! {
-    static NUMBER: Cell<usize> = const { Cell::new(UNKNOWN) };
+    /// What tells the thread from all others that ever were: its number, and a
+    /// multiple of [`PLACES`]. Or one of the two below, which are nobody's.
+    static TOKEN: Cell<u64> = const { Cell::new(UNKNOWN) };
     static HELD: Held = Held::take();
 }
 
-#[inline]
-fn number() -> usize {
-    match NUMBER.get() {
-        UNKNOWN => take_number(),
-        number => number,
-    }
-}
+/// A thread that has not asked yet.
+const UNKNOWN: u64 = 1;
+/// A thread that has no number, or none any more.
+const NONE: u64 = 2;
 
-#[cold]
-fn take_number() -> usize {
-    let number = HELD.try_with(|held| held.0).unwrap_or(NONE);
-    NUMBER.set(number);
-    number
+fn take_token() -> Option<u64> {
+    if TOKEN.get() == UNKNOWN {
+        TOKEN.set(HELD.try_with(|held| held.0).unwrap_or(NONE));
+    }
+    Some(TOKEN.get()).filter(|token| *token != NONE)
 }
 
 /// A number for as long as the thread lives.
-struct Held(usize);
+struct Held(u64);
 
 impl Held {
     fn take() -> Self {
-        let mut taken = taken();
-        let free = (0..PLACES).find(|number| !is_set(*taken, *number));
-        if let Some(number) = free {
-            *taken |= 1 << number;
-        }
-        Self(free.unwrap_or(NONE))
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let mut living = living();
+        let Some(number) = living.iter().position(|token| *token == 0) else {
+            return Self(NONE);
+        };
+        let nth = NEXT.fetch_add(1, Ordering::Relaxed);
+        let token = nth * PLACES as u64 + number as u64;
+        living[number] = token;
+        Self(token)
     }
 }
 
@@ -183,21 +209,17 @@ impl Drop for Held {
     fn drop(&mut self) {
         // What the thread does from now on, as it tears down the rest, it does
         // without a place.
-        NUMBER.set(NONE);
-        if self.0 < PLACES {
-            *taken() &= !(1 << self.0);
+        TOKEN.set(NONE);
+        for token in living().iter_mut().filter(|token| **token == self.0) {
+            *token = 0;
         }
     }
 }
 
-/// A bit for each number that a thread has.
-fn taken() -> MutexGuard<'static, u32> {
-    static TAKEN: Mutex<u32> = Mutex::new(0);
-    TAKEN.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn is_set(bits: u32, number: usize) -> bool {
-    bits >> number & 1 == 1
+/// The tokens of the threads that have a number, by number; 0 where none has.
+fn living() -> MutexGuard<'static, [u64; PLACES]> {
+    static LIVING: Mutex<[u64; PLACES]> = Mutex::new([0; PLACES]);
+    LIVING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -237,24 +259,39 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_later_finds_what_is_left() {
+    fn what_is_left_is_found_whoever_has_the_number_next() {
         let sums: PerThread<u64> = PerThread::default();
-        for _ in 0..100 {
-            let added = thread::scope(|scope| {
-                let thread = scope.spawn(|| match sums.enter() {
-                    Some(mut own) => {
-                        *own += 1;
-                        1
-                    }
-                    None => 0,
-                });
-                thread.join().expect("no panic")
+        let add = || match sums.enter() {
+            Some(mut own) => {
+                *own += 1;
+                1
+            }
+            // Other tests' threads have all the numbers.
+            None => 0,
+        };
+        let next = Barrier::new(2);
+        thread::scope(|scope| {
+            let first = scope.spawn(add);
+            let added = first.join().expect("no panic");
+            // It most likely has the same number, and has never been here.
+            scope.spawn(|| {
+                let others: PerThread<()> = PerThread::default();
+                drop(others.enter());
+                next.wait();
+                next.wait();
             });
-            // Its thread has ended, or another test's has its number and is asked to do it.
+            next.wait();
             let mut found = 0;
             sums.tend(|sum| found += std::mem::take(sum));
-            assert!(found <= 100 * added);
-        }
+            next.wait();
+            assert_eq!(found, added);
+        });
+        let added: u64 = (0..100)
+            .map(|_| thread::scope(|scope| scope.spawn(add).join().expect("no panic")))
+            .sum();
+        let mut found = 0;
+        sums.tend(|sum| found += std::mem::take(sum));
+        assert_eq!(found, added);
     }
 
     #[test]

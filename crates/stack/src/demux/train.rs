@@ -129,16 +129,23 @@ pub(crate) fn find_bound(cx: &Context<'_>, trains: &mut [Train], batch: &[Packet
     let places = demux.bound.places(cx.view.guard);
     let mut looks = [Sought::default(); MAX_BATCH];
     let mut len = 0;
+    let mut last = None;
     let sought = trains.iter().enumerate().filter(|(_, it)| is_sought(it));
     for ((nth, train), look) in sought.zip(&mut looks) {
-        let flow = batch.get(usize::from(train.first)).map(flow_of);
-        look.hash = flow.map_or(0, |flow| flow.local_hash(demux.key));
         look.nth = nth;
-        places.prefetch(look.hash);
         len += 1;
+        let Some(first) = batch.get(usize::from(train.first)) else {
+            continue;
+        };
+        look.is_repeat = last.is_some_and(|last| ends_alike(last, first));
+        if !look.is_repeat {
+            look.hash = flow_of(first).local_hash(demux.key);
+            places.prefetch(look.hash);
+            last = Some(first);
+        }
     }
     let looks = looks.get_mut(..len).unwrap_or_default();
-    for look in &mut *looks {
+    for look in looks.iter_mut().filter(|look| !look.is_repeat) {
         let who = match places.find(look.hash) {
             Who::Nobody => at_any_address(cx, places, trains.get(look.nth), batch),
             who => who,
@@ -151,23 +158,21 @@ pub(crate) fn find_bound(cx: &Context<'_>, trains: &mut [Train], batch: &[Packet
             (slot, socket)
         });
     }
+    let mut found = (0, None);
     for look in &*looks {
-        let (Some((slot, socket)), Some(train)) = (look.socket, trains.get_mut(look.nth)) else {
+        let Some(train) = trains.get_mut(look.nth) else {
             continue;
         };
-        let Some(first) = batch.get(usize::from(train.first)) else {
-            continue;
-        };
-        let status = socket.status();
-        let takes = status.mode == Mode::Bound
-            && first.socket.is_none()
-            && socket
-                .key_set(status.keys)
-                .covers(&flow_of(first), first.iif);
-        if takes {
-            train.slot = slot;
-            train.state = NonZeroU64::new(status.pack());
+        if !look.is_repeat {
+            let first = batch.get(usize::from(train.first));
+            found = look
+                .socket
+                .zip(first)
+                .map_or((0, None), |((slot, socket), first)| {
+                    (slot, bound_state(socket, first))
+                });
         }
+        (train.slot, train.state) = found;
     }
     if demux.moves() == moves {
         return;
@@ -184,9 +189,32 @@ pub(crate) fn find_bound(cx: &Context<'_>, trains: &mut [Train], batch: &[Packet
 #[derive(Clone, Copy, Default)]
 struct Sought<'a> {
     nth: usize,
-    /// Of its destination.
+    /// Of its destination, unless that is the one of the train before.
     hash: u32,
+    is_repeat: bool,
     socket: Option<(u32, &'a Slot)>,
+}
+
+/// The state in which a socket takes a packet from anybody, if it is in such a state.
+#[inline]
+fn bound_state(socket: &Slot, packet: &Packet) -> Option<NonZeroU64> {
+    let status = socket.status();
+    let takes = status.mode == Mode::Bound
+        && socket
+            .key_set(status.keys)
+            .covers(&flow_of(packet), packet.iif);
+    NonZeroU64::new(status.pack()).filter(|_| takes)
+}
+
+/// Whether two packets are for the same address and port.
+#[inline]
+fn ends_alike(one: &Packet, other: &Packet) -> bool {
+    one.dst_port == other.dst_port
+        && one.version == other.version
+        && match one.version {
+            IpVersion::V4 => V4::dst(one) == V4::dst(other),
+            IpVersion::V6 => V6::dst(one) == V6::dst(other),
+        }
 }
 
 #[inline(never)]

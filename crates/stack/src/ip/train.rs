@@ -245,3 +245,199 @@ fn note<F: Family>(device: &InDevice<'_>, packet: &mut Packet, checksum: Checksu
     packet.is_plain = false;
     packet.checksum = checksum;
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::ip::bench::{self, Bench, OWN_V4, OWN_V6, PEER_V4, PEER_V6, bytes_of};
+    use crate::ip::validate::validate;
+    use crate::packet::{Gso, GsoKind};
+    use crate::udp;
+    use crate::wire::{Checksum, ipv4};
+
+    /// A datagram from the peer to us, all checksums right.
+    fn datagram(is_v6: bool, src_port: u16, payload: usize) -> Vec<u8> {
+        let len = (UdpHeader::LEN + payload) as u16;
+        let ports = [src_port.to_be_bytes(), 53_u16.to_be_bytes()].concat();
+        let mut bytes = [&ports[..], &len.to_be_bytes(), &[0; 2]].concat();
+        bytes.extend(bench::pattern(payload));
+        let mut packet = match is_v6 {
+            true => bench::v6(protocol::UDP, &bytes),
+            false => bench::v4(protocol::UDP, 1, 0, &[], &bytes),
+        };
+        mend(&mut packet);
+        packet
+    }
+
+    /// Puts both checksums right.
+    fn mend(packet: &mut [u8]) {
+        let is_v4 = packet[0] >> 4 == 4;
+        let (addrs, at) = if is_v4 { (12, 20) } else { (8, 40) };
+        packet[at + 6..at + 8].fill(0);
+        let mut sum = Checksum::new();
+        sum.add_bytes(&packet[addrs..at]);
+        sum.add_u16(protocol::UDP.into());
+        sum.add_u16((packet.len() - at) as u16);
+        sum.add_bytes(&packet[at..]);
+        let sum = sum.finish().to_be_bytes();
+        packet[at + 6..at + 8].copy_from_slice(&sum);
+        if is_v4 {
+            ipv4::fill_checksum(packet);
+        }
+    }
+
+    fn packet(cx: &mut Context<'_>, bytes: &[u8]) -> Packet {
+        let mut packet = cx.core.alloc().expect("a buffer");
+        let room = packet.put(bytes.len()).expect("room");
+        room.copy_from_slice(bytes);
+        packet
+    }
+
+    /// The trains of a batch whose first packets are plain datagrams, as first lane and length.
+    fn trains(batch: &[Vec<u8>], change: impl FnOnce(&mut Packet)) -> Vec<(u8, u8)> {
+        let mut trains = Vec::new();
+        Bench::new().run(|cx| {
+            let interface = cx.view.interfaces.by_name("tun0").expect("it has one");
+            let device = InDevice::new(cx.view, interface);
+            let mut packets: Vec<_> = batch.iter().map(|bytes| packet(cx, bytes)).collect();
+            packets.first_mut().map(change);
+            let sorted = &mut Sorted::new();
+            let taken = admit(cx, &device, sorted, &mut trains, 0, &mut packets);
+            let lens = trains.iter().map(|train| usize::from(train.len));
+            assert_eq!(taken, lens.sum());
+        });
+        let lanes = trains.iter().map(|train| (train.first, train.len));
+        lanes.collect()
+    }
+
+    #[test]
+    fn a_train_is_of_one_flow_and_ends_with_what_is_not_plain() {
+        for is_v6 in [false, true] {
+            let [one, other] = [1, 2].map(|port| datagram(is_v6, port, 18));
+            let alien = datagram(!is_v6, 1, 18);
+            let mut bad = one.clone();
+            bad[45] ^= 1;
+            let one = || one.clone();
+            for last in [
+                &alien,
+                &bad,
+                &one()[..40].to_vec(),
+                &[one(), vec![0]].concat(),
+            ] {
+                let batch = [one(), one(), other.clone(), one(), last.clone(), one()];
+                let expected = [(0, 2), (2, 1), (3, 1)];
+                assert_eq!(trains(&batch, |_| {}), expected, "{last:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_more_than_it_looks_is_not_plain() {
+        let size = core::num::NonZeroU16::MIN;
+        let kind = GsoKind::Udp;
+        let changes: [fn(&mut Packet, Gso); 3] = [
+            |packet, gso| packet.gso = Some(gso),
+            |packet, _| {
+                packet.checksum = ChecksumState::Partial {
+                    start: 20,
+                    offset: 6,
+                }
+            },
+            |packet, _| packet.from_host = true,
+        ];
+        for is_v6 in [false, true] {
+            for change in changes {
+                let gso = Gso::new(size, kind);
+                let batch = [datagram(is_v6, 1, 18)];
+                assert_eq!(trains(&batch, |packet| change(packet, gso)), []);
+            }
+        }
+    }
+
+    /// What the stages write down.
+    fn noted(packet: &Packet) -> impl PartialEq + core::fmt::Debug {
+        (
+            (packet.iif, packet.l4_offset, packet.protocol),
+            (packet.version, packet.destination, packet.verdict),
+            (packet.is_fragment, packet.has_options, packet.has_ports),
+            (packet.src_port, packet.dst_port, bytes_of(packet)),
+        )
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(512))]
+
+        /// Whatever is in the headers, who is admitted is what validation would have made of it, and
+        /// its checksum is what it is said to be.
+        #[test]
+        fn validation_says_the_same(
+            is_v6: bool,
+            payload in 0_usize..100,
+            src in prop_oneof![4 => Just(None), 1 => any::<bool>().prop_map(Some)],
+            changes in prop::collection::vec((0_usize..48, any::<u8>()), 0..3),
+            is_mended in prop::bool::weighted(0.8),
+        ) {
+            let mut bytes = datagram(is_v6, 7, payload);
+            if src == Some(true) {
+                // From ourselves, or so it says.
+                match is_v6 {
+                    true => bytes.copy_within(24..40, 8),
+                    false => bytes.copy_within(16..20, 12),
+                }
+            }
+            let len = bytes.len();
+            for (at, byte) in changes {
+                bytes[at % len] = byte;
+            }
+            if is_mended && bytes[0] == datagram(is_v6, 7, 0)[0] {
+                mend(&mut bytes);
+            }
+            let mut bench = Bench::new();
+            bench.run(|cx| {
+                let interface = cx.view.interfaces.by_name("tun0").expect("it has one");
+                let device = InDevice::new(cx.view, interface);
+                let (mut by_glance, mut closely) = (Sorted::new(), Sorted::new());
+                let mut batch = [packet(cx, &bytes)];
+                let mut other = packet(cx, &bytes);
+                let mut trains = Vec::new();
+                if admit(cx, &device, &mut by_glance, &mut trains, 0, &mut batch) == 1 {
+                    other.verdict = validate(cx, &device, &mut closely, 0, &mut other);
+                    prop_assert_eq!(noted(&batch[0]), noted(&other));
+                    prop_assert_eq!(closely.others.len(), 1);
+                    let arrived = |sorted: &Sorted| {
+                        let both = [sorted.arrived4, sorted.arrived6];
+                        both.map(|sum| (sum.packets, sum.octets))
+                    };
+                    prop_assert_eq!(arrived(&by_glance), arrived(&closely));
+                    let at = usize::from(other.l4_offset);
+                    let udp_len = u16::from_be_bytes([bytes[at + 4], bytes[at + 5]]);
+                    prop_assert_eq!(usize::from(udp_len), len - at);
+                    let has_none = bytes[at + 6..at + 8] == [0, 0];
+                    prop_assert!(!(has_none && is_v6));
+                    let is_verified = batch[0].checksum == ChecksumState::Verified;
+                    prop_assert_eq!(is_verified, has_none || usize::from(udp_len) <= MAX_ON_ARRIVAL);
+                    if is_verified && !has_none {
+                        prop_assert!(udp::has_good_checksum(&other));
+                    }
+                }
+                let [first] = batch;
+                cx.core.consume(first);
+                cx.core.consume(other);
+                Ok(())
+            })?;
+        }
+    }
+
+    #[test]
+    fn the_peer_is_a_stranger_and_we_are_not() {
+        Bench::new().run(|cx| {
+            let interface = cx.view.interfaces.by_name("tun0").expect("it has one");
+            let device = InDevice::new(cx.view, interface);
+            assert!(device.strangers4.has(PEER_V4.into()) && device.strangers6.has(PEER_V6.into()));
+            assert!(device.strangers4.has_own_host(OWN_V4.into()));
+            assert!(device.strangers6.has_own_host(OWN_V6.into()));
+        });
+    }
+}

@@ -2,12 +2,13 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::task::Waker;
+use std::collections::VecDeque;
 use std::sync::Mutex;
 
 use forebay_sync::cache_line::CacheLine;
 use forebay_sync::segments::Segments;
 
-use crate::packet::PacketQueue;
+use crate::packet::{Packet, PacketQueue};
 use crate::socket::lock;
 
 /// The backlogs of all cores that packets can be steered to, by number.
@@ -30,7 +31,9 @@ pub(crate) struct Backlog {
 
 #[derive(Default)]
 struct Waiting {
-    packets: PacketQueue,
+    /// Side by side and not linked: whoever takes them fetches several at a time from the caches of
+    /// the cores that have put them here.
+    packets: VecDeque<Packet>,
     /// The number that the next packet will have.
     tail: u32,
     /// Woken when there begins to be something.
@@ -113,13 +116,8 @@ impl Backlog {
             .saturating_add(1)
             .saturating_sub(waiting.packets.len());
         let before = packets.len();
-        if before <= room {
-            waiting.packets.append(packets);
-        } else {
-            for packet in (0..room).map_while(|_| packets.pop()) {
-                waiting.packets.push(packet);
-            }
-        }
+        let fits = (0..room).map_while(|_| packets.pop());
+        waiting.packets.extend(fits);
         let put_in = u32::try_from(before - packets.len()).unwrap_or(u32::MAX);
         waiting.tail = waiting.tail.wrapping_add(put_in);
         let tail = waiting.tail;
@@ -131,9 +129,10 @@ impl Backlog {
         tail
     }
 
-    /// Moves everything to `out`. The core says when it has dealt with it.
-    pub(crate) fn take(&self, out: &mut PacketQueue) {
-        out.append(&mut lock(&self.waiting).packets);
+    /// Moves everything to `out`, which is empty. The core says when it has dealt with it.
+    pub(crate) fn take(&self, out: &mut VecDeque<Packet>) {
+        // Both keep their allocations.
+        core::mem::swap(out, &mut lock(&self.waiting).packets);
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -40,6 +40,9 @@ use crate::stack::Stack;
 use crate::sysctl::Knob;
 use crate::time::Instant;
 
+/// Packets that are fetched from another core's cache while those ahead of them are looked at.
+const AHEAD: usize = 8;
+
 /// What all cores know of steering.
 pub(crate) struct Steering {
     /// Some queue has a mask, or flows are recorded (Linux's `rps_needed`).
@@ -223,12 +226,16 @@ impl Stack {
         if in_hand.is_empty() {
             backlog.take(in_hand);
         }
-        let ifindex = in_hand.peek()?.iif;
+        in_hand.iter().take(AHEAD).for_each(Packet::prefetch);
+        let ifindex = in_hand.front()?.iif;
         let mut run = PacketQueue::new();
         while run.len() < most
-            && in_hand.peek().is_some_and(|packet| packet.iif == ifindex)
-            && let Some(packet) = in_hand.pop()
+            && in_hand.front().is_some_and(|packet| packet.iif == ifindex)
+            && let Some(packet) = in_hand.pop_front()
         {
+            if let Some(later) = in_hand.get(AHEAD - 1) {
+                later.prefetch();
+            }
             run.push(packet);
         }
         Some((ifindex, run))

@@ -271,8 +271,8 @@ fn complete<F: Family>(
     let agreed = request.agreed(&terms, arrived, cx);
     let mtu = path.route.mtu;
     let connection = terms::connection(cx, &host.settings, &agreed, mtu, F::HEADER_LEN);
-    let local = (IpAddr::from(arrived.local.0.into()), arrived.local.1);
-    let peer = (IpAddr::from(arrived.peer.0.into()), arrived.peer.1);
+    let local: (IpAddr, u16) = (arrived.local.0.into(), arrived.local.1);
+    let peer: (IpAddr, u16) = (arrived.peer.0.into(), arrived.peer.1);
     let device = host.settings.device;
     let mut socket = Socket::connected(host.version, host.settings, (local, peer), connection);
     socket.is_in_table = true;

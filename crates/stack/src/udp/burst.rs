@@ -7,7 +7,7 @@
 //! locked, all are its; else each is looked up anew. A state does not come back meanwhile: to write a
 //! key set again takes a grace period, and the batch is read under a guard.
 
-use super::queue::Refused;
+use super::queue::Moved;
 use super::{gso, receive};
 use crate::core::{Context, Local};
 use crate::demux::flow::Flow;
@@ -143,28 +143,30 @@ fn deliver(cx: &mut Context<'_>) {
     };
     burst.recipient = None;
     let slot = cx.stack.demux.sockets().slot(id.slot);
-    let datagrams = core::mem::take(&mut burst.datagrams);
-    let pushed = match slot {
-        Some(slot) => slot
-            .queue
-            .push(datagrams, allowance, cx.view.sysctls, state),
-        None => Err(Refused::Moved(datagrams)),
-    };
-    if let Err(refused) = pushed {
-        finish(cx, slot, refused);
+    let datagrams = &mut burst.datagrams;
+    let pushed = slot.map_or(Err(Moved), |slot| {
+        let sysctls = cx.view.sysctls;
+        slot.queue.push(datagrams, allowance, sysctls, state)
+    });
+    if !datagrams.is_empty() {
+        let left = core::mem::take(datagrams);
+        finish(cx, slot, left, pushed);
     }
 }
 
 /// Drops what was refused, and looks for the new sockets of what came too late for the old one.
 #[cold]
-pub(super) fn finish(cx: &mut Context<'_>, slot: Option<&Slot>, refused: Refused) {
-    match refused {
-        Refused::NoRoom(datagrams) => drop_refused(cx, slot, datagrams),
-        Refused::Moved(mut datagrams) => {
-            while let Some(datagram) = datagrams.pop() {
-                receive::deliver_alone(cx, datagram);
-            }
-        }
+pub(super) fn finish(
+    cx: &mut Context<'_>,
+    slot: Option<&Slot>,
+    mut left: PacketQueue,
+    pushed: Result<(), Moved>,
+) {
+    if let (Ok(()), Some(slot)) = (pushed, slot) {
+        return drop_refused(cx, slot, &mut left);
+    }
+    while let Some(datagram) = left.pop() {
+        receive::deliver_alone(cx, datagram);
     }
 }
 
@@ -184,21 +186,16 @@ pub(super) fn enqueue(
     let allowance = &mut cx.core.allowance;
     let pushed = slot
         .queue
-        .push(alone, allowance, cx.view.sysctls, status.pack());
+        .push(&mut alone, allowance, cx.view.sysctls, status.pack());
     match pushed {
-        Ok(()) => Ok(()),
-        Err(Refused::NoRoom(refused)) => {
-            drop_refused(cx, Some(slot), refused);
-            Ok(())
-        }
-        Err(Refused::Moved(mut alone)) => alone.pop().map_or(Ok(()), Err),
+        Ok(()) => drop_refused(cx, slot, &mut alone),
+        Err(Moved) => return alone.pop().map_or(Ok(()), Err),
     }
+    Ok(())
 }
 
-fn drop_refused(cx: &mut Context<'_>, slot: Option<&Slot>, mut refused: PacketQueue) {
-    if let Some(slot) = slot {
-        slot.add_drops(refused.iter().map(gso::datagrams).sum());
-    }
+fn drop_refused(cx: &mut Context<'_>, slot: &Slot, refused: &mut PacketQueue) {
+    slot.add_drops(refused.iter().map(gso::datagrams).sum());
     while let Some(datagram) = refused.pop() {
         match datagram.verdict {
             Verdict::Drop(reason) => cx.drop(datagram, reason),

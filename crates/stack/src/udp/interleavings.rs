@@ -16,7 +16,7 @@ use loom::sync::{Arc, Notify};
 use loom::thread::{self, JoinHandle};
 
 use super::memory::{Allowance, PAGE, SocketMemory};
-use super::queue::Refused;
+use super::queue::Moved;
 use super::ready::still_open;
 use crate::packet::{Packet, PacketPool, PacketQueue};
 use crate::socket::{Mode, Slot, SocketError, SocketId, Status};
@@ -79,16 +79,13 @@ impl Producer {
         }
     }
 
-    /// Whether the queue has taken it; if not, it stays here.
-    fn push(&mut self, slot: &Slot) -> bool {
-        let datagrams = core::mem::take(&mut self.datagrams);
-        let (allowance, sysctls) = (&mut self.allowance, &self.sysctls);
-        let pushed = slot.queue.push(datagrams, allowance, sysctls, OPEN.pack());
-        if let Err(Refused::Moved(again)) = pushed {
-            self.datagrams = again;
-            return false;
-        }
-        pushed.is_ok()
+    fn push(&mut self, slot: &Slot) -> Result<(), Moved> {
+        let Self {
+            allowance,
+            sysctls,
+            datagrams,
+        } = self;
+        slot.queue.push(datagrams, allowance, sysctls, OPEN.pack())
     }
 }
 
@@ -103,7 +100,7 @@ fn delivery(slot: &Arc<Slot>) -> JoinHandle<()> {
     let slot = Arc::clone(slot);
     thread::spawn(move || {
         let mut producer = Producer::new();
-        assert!(producer.push(&slot));
+        assert_eq!(producer.push(&slot), Ok(()));
         assert!(producer.datagrams.is_empty());
     })
 }
@@ -167,7 +164,7 @@ fn datagrams_come_in_their_order() {
                     if let Some(datagram) = producer.datagrams.peek_mut() {
                         datagram.src_port = port;
                     }
-                    assert!(producer.push(&slot));
+                    assert_eq!(producer.push(&slot), Ok(()));
                 }
             }
         });
@@ -199,7 +196,7 @@ fn two_who_wait_get_one_datagram_each() {
 fn a_reader_hides_nothing_from_another() {
     model(3, || {
         let slot = socket();
-        let push = || assert!(Producer::new().push(&slot));
+        let push = || assert_eq!(Producer::new().push(&slot), Ok(()));
         push();
         push();
         let other = thread::spawn({
@@ -283,7 +280,7 @@ fn who_has_moved_gets_nothing_more_by_the_old_state() {
         slot.set_status(Status { keys: 1, ..OPEN });
         let read = slot.queue.pop(|| true);
         let pushed = delivery.join().unwrap();
-        assert_eq!(pushed, read.is_some());
+        assert_eq!(pushed.is_ok(), read.is_some());
     });
 }
 
@@ -322,8 +319,8 @@ fn a_closed_socket_leaves_nothing_to_the_next() {
         let pushed = producer.push(&slot);
         let dropped = closing.join().unwrap();
         match pushed {
-            true => assert_eq!((dropped, producer.datagrams.len()), (1, 0)),
-            false => assert_eq!((dropped, producer.datagrams.len()), (0, 1)),
+            Ok(()) => assert_eq!((dropped, producer.datagrams.len()), (1, 0)),
+            Err(Moved) => assert_eq!((dropped, producer.datagrams.len()), (0, 1)),
         }
         assert_at_rest(&slot);
     });
@@ -334,7 +331,7 @@ fn a_closed_socket_leaves_nothing_to_the_next() {
 fn a_reader_and_who_closes_give_a_charge_back_once() {
     model(1, || {
         let slot = socket();
-        assert!(Producer::new().push(&slot));
+        assert_eq!(Producer::new().push(&slot), Ok(()));
         let reader = thread::spawn({
             let slot = Arc::clone(&slot);
             move || {
@@ -344,7 +341,7 @@ fn a_reader_and_who_closes_give_a_charge_back_once() {
         });
         let delivery = thread::spawn({
             let slot = Arc::clone(&slot);
-            move || usize::from(!Producer::new().push(&slot))
+            move || usize::from(Producer::new().push(&slot).is_err())
         });
         let dropped = close(&slot);
         let read = reader.join().unwrap();

@@ -88,13 +88,9 @@ pub(crate) struct Memory {
     pub(crate) limit: u32,
 }
 
-/// Datagrams that a queue did not take.
-pub(crate) enum Refused {
-    /// The socket is closed, or no longer where they were sent to.
-    Moved(PacketQueue),
-    /// There was no room for these; the reason is each one's verdict.
-    NoRoom(PacketQueue),
-}
+/// The socket is closed, or no longer where the datagrams were sent to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Moved;
 
 /// Filling.
 impl ReceiveQueue {
@@ -105,26 +101,27 @@ impl ReceiveQueue {
     }
 
     /// Puts datagrams at the end, in order, as far as there is room, and wakes who waits. All of
-    /// them are charged against `allowance`, too.
+    /// them are charged against `allowance`, too. What is refused stays in `datagrams`, the reason
+    /// for its verdict.
     ///
     /// # Errors
     ///
-    /// What was refused: all, if the socket's state is not `state` under the lock.
+    /// [`Moved`], with nothing taken, if the socket's state is not `state` under the lock.
     #[inline(always)]
     pub(crate) fn push(
         &self,
-        datagrams: PacketQueue,
+        datagrams: &mut PacketQueue,
         allowance: &mut Allowance,
         sysctls: &Sysctls,
         state: u64,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), Moved> {
         let mut producers = self.inbox.producers.lock();
         if self.inbox.state.load(Ordering::Relaxed) != state {
-            return Err(Refused::Moved(datagrams));
+            return Err(Moved);
         }
-        let taken = producers.take(datagrams, allowance, sysctls);
+        producers.take(datagrams, allowance, sysctls);
         if producers.packets.is_empty() {
-            return taken;
+            return Ok(());
         }
         let filled = self.inbox.filled.load(Ordering::Relaxed);
         self.inbox.filled.store(filled | INBOX, Ordering::Relaxed);
@@ -133,7 +130,7 @@ impl ReceiveQueue {
             drop(producers);
             wake(wakers);
         }
-        taken
+        Ok(())
     }
 
     /// Sets the limit; below 2^31, so that the charge can't wrap.
@@ -166,29 +163,24 @@ impl ReceiveQueue {
 impl Producers {
     /// A queue takes a datagram that fits its limit, and an empty one takes any.
     #[inline(always)]
-    fn take(
-        &mut self,
-        datagrams: PacketQueue,
-        allowance: &mut Allowance,
-        sysctls: &Sysctls,
-    ) -> Result<(), Refused> {
+    fn take(&mut self, datagrams: &mut PacketQueue, allowance: &mut Allowance, sysctls: &Sysctls) {
         let bytes = datagrams.bytes();
         let all_fit = self.fits(bytes) || (self.alloc == 0 && datagrams.len() == 1);
         if all_fit && allowance.charge(bytes, self.alloc as usize, sysctls) {
             self.alloc += u32::try_from(bytes).unwrap_or(u32::MAX);
-            self.packets.append_all(datagrams);
-            return Ok(());
+            self.packets.append(datagrams);
+        } else {
+            self.take_some(datagrams, allowance, sysctls);
         }
-        self.take_some(datagrams, allowance, sysctls)
     }
 
     #[cold]
     fn take_some(
         &mut self,
-        mut datagrams: PacketQueue,
+        datagrams: &mut PacketQueue,
         allowance: &mut Allowance,
         sysctls: &Sysctls,
-    ) -> Result<(), Refused> {
+    ) {
         let mut refused = PacketQueue::new();
         while let Some(mut datagram) = datagrams.pop() {
             let bytes = datagram.truesize();
@@ -204,10 +196,7 @@ impl Producers {
             datagram.verdict = Verdict::Drop(reason);
             refused.push(datagram);
         }
-        match refused.is_empty() {
-            true => Ok(()),
-            false => Err(Refused::NoRoom(refused)),
-        }
+        datagrams.append(&mut refused);
     }
 
     /// Takes a datagram out, with its charge.

@@ -3,7 +3,7 @@
 use core::num::NonZeroU64;
 
 use super::burst;
-use super::queue::Refused;
+use super::queue::Moved;
 use crate::core::Context;
 use crate::family::{Family, V4, V6};
 use crate::packet::{IpVersion, Packet, PacketQueue};
@@ -15,35 +15,29 @@ pub(crate) fn receive_train(
     cx: &mut Context<'_>,
     slot: u32,
     state: NonZeroU64,
-    mut packets: impl Iterator<Item = Packet>,
+    packets: impl Iterator<Item = Packet>,
 ) {
-    let Some(mut first) = packets.next() else {
-        return;
-    };
-    let version = first.version;
-    first.timestamp = cx.now;
     let mut train = PacketQueue::new();
-    train.push(first);
+    // A socket may be open to both families.
+    let mut of_v6 = 0;
     for mut packet in packets {
         packet.timestamp = cx.now;
+        of_v6 += u64::from(packet.version == IpVersion::V6);
         train.push(packet);
     }
-    let in_delivers = match version {
-        IpVersion::V4 => V4::MIB.in_delivers,
-        IpVersion::V6 => V6::MIB.in_delivers,
-    };
-    cx.core.add(in_delivers, train.len() as u64);
+    cx.core.add(V4::MIB.in_delivers, train.len() as u64 - of_v6);
+    cx.core.add(V6::MIB.in_delivers, of_v6);
     // What came before goes before.
     burst::flush(cx);
     let slot = cx.stack.demux.sockets().slot(slot);
-    let refused = match slot {
+    let pushed = match slot {
         Some(slot) if !slot.options().has(Flag::Filter) => {
             let (allowance, sysctls) = (&mut cx.core.allowance, cx.view.sysctls);
-            slot.queue.push(train, allowance, sysctls, state.get())
+            slot.queue.push(&mut train, allowance, sysctls, state.get())
         }
-        _ => Err(Refused::Moved(train)),
+        _ => Err(Moved),
     };
-    if let Err(refused) = refused {
-        burst::finish(cx, slot, refused);
+    if !train.is_empty() {
+        burst::finish(cx, slot, train, pushed);
     }
 }

@@ -66,7 +66,7 @@ impl TcpHeader {
 
     /// Says where the payload begins: behind `len` bytes, a multiple of 4 up to 60.
     pub fn set_header_len(&mut self, len: usize) {
-        self.data_offset = (len / 4 << 4) as u8;
+        self.data_offset = ((len / 4) << 4) as u8;
     }
 
     /// The header length in bytes as the data-offset field claims it: 0 to 60.

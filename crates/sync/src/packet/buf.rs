@@ -8,8 +8,9 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::slice;
 
-use super::slot::{Chain, FRAME, Slot};
-use super::{STRIDE, pool};
+use super::slot::{Chain, FRAME, HEAD, Slot};
+use super::{HEADROOM, STRIDE, pool};
+use crate::prefetch::fetch;
 
 /// A packet: a head buffer with headroom and tailroom, and perhaps further
 /// buffers (fragments) that continue its data. One pointer wide.
@@ -29,6 +30,16 @@ unsafe impl<M: Send> Send for Buf<M> {}
 unsafe impl<M: Sync> Sync for Buf<M> {}
 
 impl<M> Buf<M> {
+    /// Has the processor fetch the metadata, and the first bytes of a packet with the usual
+    /// [`HEADROOM`], without waiting for either: for packets that another core has written.
+    #[inline]
+    pub fn prefetch(&self) {
+        let slot = self.slot.as_ptr().cast::<u8>();
+        for at in [0, HEAD / 2, HEAD + HEADROOM] {
+            fetch(slot.wrapping_add(at));
+        }
+    }
+
     /// The head's bytes.
     #[must_use]
     pub fn data(&self) -> &[u8] {

@@ -1,7 +1,7 @@
 //! A list of packets through the packets themselves.
 
 use std::iter::successors;
-use std::mem::{forget, take};
+use std::mem::take;
 use std::ptr::NonNull;
 
 use super::slot::Slot;
@@ -93,14 +93,6 @@ impl<M> Queue<M> {
             self.len += take(&mut other.len);
             self.frags += take(&mut other.frags);
         }
-    }
-
-    /// The same with a queue that is not needed any more.
-    #[inline(always)]
-    pub fn append_all(&mut self, mut other: Self) {
-        self.append(&mut other);
-        // It is empty, and has nothing to drop.
-        forget(other);
     }
 
     /// Packets in the queue.

@@ -11,7 +11,7 @@ use super::pool::Shared;
 use super::{Buf, META_MAX, STRIDE};
 
 /// Bytes from the start of a slot to its frame: two cache lines.
-const HEAD: usize = 128;
+pub(super) const HEAD: usize = 128;
 
 /// Bytes of a slot's frame: headroom, data and tailroom together.
 pub(super) const FRAME: usize = STRIDE - HEAD;

@@ -118,7 +118,7 @@ impl Flows {
             packet::write(out.data_mut(), Family::V4, Protocol::Udp, &flow, 0);
             packets.push(out);
         }
-        self.now = self.now + core::time::Duration::from_micros(5);
+        self.now += core::time::Duration::from_micros(5);
         Ok(packets)
     }
 

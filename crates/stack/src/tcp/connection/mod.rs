@@ -419,7 +419,7 @@ impl Connection {
             0
         };
         let mss = payload.min(self.peer_mss).saturating_sub(options).max(1);
-        self.sender.set_mss(mss, hands.now, hands.events);
+        self.sender.set_mss(mss, hands.events);
     }
 
     /// Gives all memory back. What was not read is gone.

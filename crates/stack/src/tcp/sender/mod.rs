@@ -340,6 +340,7 @@ impl Sender {
         self.scoreboard = Scoreboard::new(self.next);
         (self.una, self.end) = (self.next, self.next);
         self.timers = Timers::default();
+        self.is_held_by_pacing = false;
     }
 
     /// Behind the last number that the peer's window admits.

@@ -213,7 +213,7 @@ impl Sender {
             len -= partial;
         }
         let has_fin = is_tail && self.is_fin_waiting() && admitted > len;
-        if is_tail && partial > 0 && !has_fin && !now_or_never && self.waits_for_more(now) {
+        if is_tail && partial > 0 && !has_fin && !now_or_never && self.waits_for_more() {
             len -= partial;
         }
         if len == 0 && !has_fin {
@@ -253,7 +253,7 @@ impl Sender {
     /// Whether a segment that is not full waits: for its other half while corked, for the
     /// acknowledgement of one before that was not full either (Nagle's algorithm, RFC 1122 section
     /// 4.2.3.4, as Minshall has improved it).
-    fn waits_for_more(&self, _now: Instant) -> bool {
+    fn waits_for_more(&self) -> bool {
         if self.cork || self.more {
             return true;
         }

@@ -70,24 +70,24 @@ impl MtuProbe {
 impl Sender {
     /// Segments carry no more than `mss` payload bytes, since the path's MTU is what it is. What was
     /// sent larger, and has not come, is sent again; the network is not congested for that.
-    pub(crate) fn set_mss(&mut self, mss: u16, now: Instant, events: &mut Events) {
+    pub(crate) fn set_mss(&mut self, mss: u16, events: &mut Events) {
         let mss = mss.max(1);
         self.mtu_probe.ceiling = mss;
         self.mtu_probe.high = self.mtu_probe.high.min(mss);
-        self.use_size(now, events);
+        self.use_size(events);
     }
 
-    fn use_size(&mut self, now: Instant, events: &mut Events) {
+    fn use_size(&mut self, events: &mut Events) {
         let mss = self.mtu_probe.size();
         let is_smaller = mss < self.mss;
         self.mss = mss;
         if is_smaller {
-            self.send_larger_again(now, events);
+            self.send_larger_again(events);
         }
     }
 
     /// What was sent in segments larger than now, and has not come, is lost.
-    fn send_larger_again(&mut self, _now: Instant, events: &mut Events) {
+    fn send_larger_again(&mut self, events: &mut Events) {
         let mut index = 0;
         let mut lost = false;
         while let Some(sent) = self.scoreboard.get(index) {
@@ -184,7 +184,7 @@ impl Sender {
         self.mtu_probe.ended = now;
         // The window is the same number of bytes.
         let bytes = u64::from(self.congestion.cwnd()) * u64::from(self.mss);
-        self.use_size(now, events);
+        self.use_size(events);
         let packets = bytes.div_ceil(u64::from(self.mss.max(1)));
         self.congestion
             .set_cwnd(u32::try_from(packets).unwrap_or(u32::MAX).max(1));
@@ -206,7 +206,7 @@ impl Sender {
         self.mtu_probe.probe = None;
         self.mtu_probe.high = size - 1;
         self.mtu_probe.ended = now;
-        self.send_larger_again(now, events);
+        self.send_larger_again(events);
         true
     }
 
@@ -224,6 +224,6 @@ impl Sender {
         }
         search.is_on = true;
         search.ended = now;
-        self.use_size(now, events);
+        self.use_size(events);
     }
 }

@@ -101,7 +101,7 @@ impl Socket {
         if !F::is_unicast(route.dst) || route.kind == RouteKind::Broadcast {
             return Err(SendError::NetworkUnreachable.into());
         }
-        let local = IpAddr::from(route.src.into());
+        let local: IpAddr = route.src.into();
         let is_bound = self.is_bound;
         let entered =
             self.enter_connections(cx, id, local, peer)

@@ -119,7 +119,9 @@ fn a_connection_leaves_its_place_to_its_time_wait() {
 
     // The early look passes it over; the flow is taken.
     assert!(connections.find(&flow, hash, 1).is_none());
-    assert!(connections.candidate(hash).is_none());
+    let line = connections.prefetch(hash, connections.buckets());
+    let line = line.expect("a bucket");
+    assert!(connections.candidate(line, hash).is_none());
     assert_eq!(connections.insert(&flow, 0, id(4)), Err(InUse));
     let found = time_wait(&connections, &flow);
     let ack = seen(FLAG_ACK, 999, 0);

@@ -156,10 +156,7 @@ impl Hand {
         sum
     }
 
-    pub(super) fn change<T>(
-        &mut self,
-        f: impl FnOnce(&mut Sender, Instant, &mut Events) -> T,
-    ) -> T {
-        f(&mut self.sender, self.now, &mut self.events)
+    pub(super) fn set_mss(&mut self, mss: u16) {
+        self.sender.set_mss(mss, &mut self.events);
     }
 }

@@ -1,4 +1,5 @@
 mod hand;
+mod hostile;
 mod losing;
 mod path;
 mod scoreboard;

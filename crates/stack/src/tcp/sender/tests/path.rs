@@ -9,7 +9,7 @@ fn a_narrower_path_gets_smaller_segments() {
         let mut hand = Hand::new(|config| config.first = Seq(first));
         hand.write(5_000);
         assert_eq!(hand.out(), "0:5000P");
-        hand.change(|sender, now, events| sender.set_mss(400, now, events));
+        hand.set_mss(400);
         assert_eq!(hand.out(), "R0:4000", "ten segments of the window");
         assert_eq!(hand.cwnd(), 10, "no congestion");
         hand.wait(100).ack(4_000);
