@@ -1,9 +1,8 @@
 //! Connections between the kernel's sockets and Forebay's.
 
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::{IpAddr, Shutdown, SocketAddr};
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr};
 use std::thread;
-use std::time::Duration;
 
 use forebay_tests::kernel::{Family, Lab, LabConfig, PATIENCE, in_private_network};
 

@@ -261,7 +261,7 @@ mod tests {
                             let mut buf = [0xaa; MAX_OPTIONS];
                             let len = options.write(&mut buf);
                             assert_eq!(len, options.len());
-                            assert!(len % 4 == 0 && len <= MAX_OPTIONS);
+                            assert!(len.is_multiple_of(4) && len <= MAX_OPTIONS);
                             let read = TcpOptions::parse(&buf[..len]);
                             let fit = options.blocks_that_fit(
                                 TcpOptions {

@@ -190,7 +190,7 @@ fn ports_come_back_late_and_differ_between_peers() {
         let mut found = HashSet::new();
         for nth in 0..100 {
             let port = ports.connect(&own, peer, range, |_| true).expect("free");
-            assert!(port % 2 == 0 && found.insert(port));
+            assert!(port.is_multiple_of(2) && found.insert(port));
             if nth == 0 {
                 firsts.insert(port);
             }

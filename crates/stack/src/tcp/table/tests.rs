@@ -58,10 +58,11 @@ fn seen(flags: u8, seq: u32, len: u32) -> Seen {
 }
 
 fn time_wait(connections: &Connections, flow: &Flow) -> TimeWaitRef {
-    match connections.lookup(flow, 1) {
-        Some(Found::TimeWait(found)) => found,
-        other => panic!("{other:?}"),
-    }
+    let found = match connections.lookup(flow, 1) {
+        Some(Found::TimeWait(found)) => Some(found),
+        _ => None,
+    };
+    found.expect("in time-wait")
 }
 
 #[test]

@@ -84,8 +84,8 @@ fn play(seed: u64) {
                 }
             }
             _ => {
-                let echo =
-                    (dice.roll() % 3 > 0).then(|| Duration::from_millis(dice.roll() % 5_000));
+                let echo = (!dice.roll().is_multiple_of(3))
+                    .then(|| Duration::from_millis(dice.roll() % 5_000));
                 let ack = ack(&mut dice, &sender, echo);
                 let (una, end) = (sender.una(), sender.next());
                 let outcome = sender.on_ack(now, &mut chunks, &ack, &mut events);
