@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use forebay::interface::LOOPBACK;
 use forebay::{Events, Interest, Poller, TcpListener, TcpSocket, TcpStream, fib};
 
 use crate::{GRACE, Host, PATIENCE, everywhere};
@@ -158,8 +159,8 @@ fn a_listener_on_any_address_and_port() {
             IpAddr::V4(_) => IpAddr::from([192, 0, 2, 1]),
             IpAddr::V6(_) => IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1]),
         };
-        route_everything(left, fib::RouteKind::Unicast, Some(left.ifindex));
-        route_everything(right, fib::RouteKind::Local, None);
+        route_everything(left, fib::RouteKind::Unicast, left.ifindex);
+        route_everything(right, fib::RouteKind::Local, LOOPBACK);
         for to in [
             SocketAddr::new(foreign, 443),
             SocketAddr::new(foreign, 8_080),
@@ -184,18 +185,16 @@ fn a_listener_on_any_address_and_port() {
     });
 }
 
-fn route_everything(host: &Host, kind: fib::RouteKind, dev: Option<u32>) {
+fn route_everything(host: &Host, kind: fib::RouteKind, dev: u32) {
     let inner = host.stack.inner();
     let added = match host.addr {
         IpAddr::V4(_) => {
             let route = fib::Route::new(kind, "0.0.0.0/0".parse().expect("a prefix"));
-            let route = dev.into_iter().fold(route, fib::Route::dev);
-            inner.fib4().add(fib::TableId::MAIN, route)
+            inner.fib4().add(fib::TableId::MAIN, route.dev(dev))
         }
         IpAddr::V6(_) => {
             let route = fib::Route::new(kind, "::/0".parse().expect("a prefix"));
-            let route = dev.into_iter().fold(route, fib::Route::dev);
-            inner.fib6().add(fib::TableId::MAIN, route)
+            inner.fib6().add(fib::TableId::MAIN, route.dev(dev))
         }
     };
     added.expect("a new route");

@@ -3,6 +3,7 @@
 use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::Shutdown;
 use std::thread;
+use std::time::Instant;
 
 use forebay::SendFlags;
 
@@ -90,6 +91,57 @@ fn more_is_to_come() {
         // In one segment, so in one read.
         assert_eq!(server.read(&mut buf).expect("connected"), 8);
         assert_eq!(&buf[..8], b"one, two");
+    });
+}
+
+#[test]
+fn bytes_are_read_where_they_are() {
+    everywhere(|left, right| {
+        let (mut client, server) = connected(left, right);
+        let text = pattern(50_000);
+        client.write_all(&text).expect("room");
+        client.shutdown(Shutdown::Write).expect("connected");
+        let mut read: Vec<u8> = Vec::new();
+        let mut take = |bytes: &[u8]| {
+            // Some of it; the rest comes again.
+            let taken = bytes.len().min(777);
+            read.extend(&bytes[..taken]);
+            taken
+        };
+        while server.recv_with(&mut take).expect("connected") > 0 {}
+        assert!(read == text);
+    });
+}
+
+#[test]
+fn an_urgent_byte_goes_its_own_way() {
+    everywhere(|left, right| {
+        let (mut client, mut server) = connected(left, right);
+        let none = server.recv_urgent(false).unwrap_err();
+        assert_eq!(none.kind(), ErrorKind::InvalidInput);
+        client.write_all(b"ab").expect("room");
+        let urgent = SendFlags {
+            urgent: true,
+            ..SendFlags::default()
+        };
+        let sent = client.send(&[IoSlice::new(b"!")], urgent);
+        assert_eq!(sent.expect("room"), 1);
+        client.write_all(b"cd").expect("room");
+        client.shutdown(Shutdown::Write).expect("connected");
+        let began = Instant::now();
+        while server.recv_urgent(true).ok() != Some(b'!') {
+            assert!(began.elapsed() < crate::PATIENCE);
+            thread::yield_now();
+        }
+        assert_eq!(server.recv_urgent(false).expect("there"), b'!');
+        assert!(server.recv_urgent(false).is_err(), "taken");
+        // A read stops there, and leaves it out.
+        let mut buf = [0; 8];
+        assert_eq!(server.read(&mut buf).expect("connected"), 2);
+        assert!(server.is_at_mark().expect("connected"));
+        let mut rest = String::new();
+        server.read_to_string(&mut rest).expect("all of it");
+        assert_eq!((&buf[..2], rest.as_str()), (&b"ab"[..], "cd"));
     });
 }
 

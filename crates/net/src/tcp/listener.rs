@@ -90,6 +90,8 @@ impl TcpListener {
     pub fn bind_any(stack: &Stack) -> io::Result<Self> {
         let socket = TcpSocket::new_for(stack, IpAddr::V6(Ipv6Addr::UNSPECIFIED))?;
         socket.set_only_v6(false)?;
+        // Lest its connections keep others from listening at the ports that they came to.
+        socket.set_reuse_address(true)?;
         socket.bind_any()?;
         socket.listen(BACKLOG)
     }

@@ -155,6 +155,46 @@ impl TcpStream {
             .wait_for(Side::Read, || self.try_recv(bufs, true))
     }
 
+    /// Waits for bytes, shows `f` those that come first, uncopied, and reads as many of them as `f`
+    /// returns: how many that is, or 0 at the end of the stream. The connection is locked meanwhile,
+    /// so `f` should not take long, and must not use it.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading.
+    pub fn recv_with(&self, mut f: impl FnMut(&[u8]) -> usize) -> io::Result<usize> {
+        let Handle { stack, id, .. } = &*self.handle;
+        self.handle.wait_for(Side::Read, || {
+            let received = stack.inner().tcp_recv_with(stack.now(), *id, &mut f);
+            received.map_err(error::tcp)
+        })
+    }
+
+    /// Takes the urgent byte, or only looks at it (`MSG_OOB`). Never waits.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::WouldBlock`] if it is announced and has not come yet;
+    /// [`io::ErrorKind::InvalidInput`] if there is none, or it stays in the stream
+    /// ([`set_oob_inline`](Self::set_oob_inline)).
+    pub fn recv_urgent(&self, peek: bool) -> io::Result<u8> {
+        let Handle { stack, id, .. } = &*self.handle;
+        let byte = stack.inner().tcp_recv_urgent(stack.now(), *id, peek);
+        let byte = byte.map_err(error::tcp)?;
+        byte.ok_or_else(|| io::ErrorKind::WouldBlock.into())
+    }
+
+    /// Whether the next byte to be read is where the urgent one is, or was (`SIOCATMARK`).
+    ///
+    /// # Errors
+    ///
+    /// None that a program can cause.
+    pub fn is_at_mark(&self) -> io::Result<bool> {
+        let Handle { stack, id, .. } = &*self.handle;
+        let is_at_mark = stack.inner().tcp_is_at_mark(stack.now(), *id);
+        is_at_mark.map_err(error::tcp)
+    }
+
     /// Writes from several buffers, and tells TCP more of it (`sendmsg` with `MSG_MORE`, `MSG_OOB`).
     ///
     /// # Errors
