@@ -173,11 +173,16 @@ fn validate_batch(
     batch: &mut [Packet],
 ) {
     let mut lane = 0;
-    while let Some(packet) = batch.get_mut(lane) {
-        lane += match plain::admit(device, sorted, lane, packet) {
-            true => 1,
-            false => validate_others(cx, device, sorted, trains, lane, batch),
-        };
+    while lane < batch.len() {
+        for packet in batch.get_mut(lane..).unwrap_or_default() {
+            if !plain::admit(device, sorted, lane, packet) {
+                break;
+            }
+            lane += 1;
+        }
+        if lane < batch.len() {
+            lane += validate_others(cx, device, sorted, trains, lane, batch);
+        }
     }
     count_arrivals::<V4>(cx, &sorted.arrived4);
     count_arrivals::<V6>(cx, &sorted.arrived6);
@@ -214,6 +219,19 @@ fn count_arrivals<F: Family>(cx: &Context<'_>, arrived: &Tally) {
 /// a packet behind it causes to be sent.
 #[inline(never)]
 fn act_on_batch(cx: &mut Context<'_>, iif: u32, trains: &mut Vec<Train>, batch: &mut Vec<Packet>) {
+    if !trains.is_empty() {
+        return act_on_trains(cx, iif, trains, batch);
+    }
+    let mut leaving = Leaving::new(cx, iif);
+    for packet in batch.drain(..) {
+        act_in_turn(cx, &mut leaving, packet);
+    }
+    leaving.flush(cx);
+}
+
+/// The same where trains are between the others.
+#[inline(never)]
+fn act_on_trains(cx: &mut Context<'_>, iif: u32, trains: &mut Vec<Train>, batch: &mut Vec<Packet>) {
     let mut leaving = Leaving::new(cx, iif);
     let mut packets = batch.drain(..);
     let mut lane = 0;
