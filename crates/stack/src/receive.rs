@@ -174,37 +174,46 @@ fn validate_batch(
     trains: &mut Vec<Train>,
     batch: &mut [Packet],
 ) {
-    let mut lane = 0;
-    while let Some(packet) = batch.get_mut(lane) {
-        lane += match plain::admit(device, sorted, lane, packet) {
-            true => 1,
-            false => validate_others(cx, device, sorted, trains, lane, batch),
-        };
+    // What begins with a train mostly is nothing else.
+    let taken = train::admit(cx, device, sorted, trains, 0, batch);
+    if taken > 0 {
+        validate_behind(cx, device, sorted, trains, taken, batch);
+    } else {
+        for (lane, packet) in batch.iter_mut().enumerate() {
+            if !plain::admit(device, sorted, lane, packet) {
+                packet.verdict = validate(cx, device, sorted, lane, packet);
+            }
+        }
     }
     count_arrivals::<V4>(cx, &sorted.arrived4);
     count_arrivals::<V6>(cx, &sorted.arrived6);
 }
 
-/// What begins at this lane is no plain transit: a train, or one packet to be looked at closely.
-/// Returns how many packets it was.
+/// What is behind a batch's first train, from this lane on: more of them, transit, or what has to be
+/// looked at closely.
 #[inline(never)]
-fn validate_others(
+fn validate_behind(
     cx: &Context<'_>,
     device: &InDevice<'_>,
     sorted: &mut Sorted,
     trains: &mut Vec<Train>,
-    lane: usize,
+    mut lane: usize,
     batch: &mut [Packet],
-) -> usize {
-    let packets = batch.get_mut(lane..).unwrap_or_default();
-    let taken = train::admit(cx, device, sorted, trains, lane, packets);
-    if taken == 0
-        && let Some(packet) = packets.first_mut()
-    {
-        packet.verdict = validate(cx, device, sorted, lane, packet);
-        return 1;
+) {
+    while let Some(packet) = batch.get_mut(lane) {
+        if plain::admit(device, sorted, lane, packet) {
+            lane += 1;
+            continue;
+        }
+        let packets = batch.get_mut(lane..).unwrap_or_default();
+        let taken = train::admit(cx, device, sorted, trains, lane, packets);
+        if taken == 0
+            && let Some(packet) = packets.first_mut()
+        {
+            packet.verdict = validate(cx, device, sorted, lane, packet);
+        }
+        lane += taken.max(1);
     }
-    taken
 }
 
 fn count_arrivals<F: Family>(cx: &Context<'_>, arrived: &Tally) {
@@ -216,6 +225,19 @@ fn count_arrivals<F: Family>(cx: &Context<'_>, arrived: &Tally) {
 /// a packet behind it causes to be sent.
 #[inline(never)]
 fn act_on_batch(cx: &mut Context<'_>, iif: u32, trains: &mut Vec<Train>, batch: &mut Vec<Packet>) {
+    if !trains.is_empty() {
+        return act_on_trains(cx, iif, trains, batch);
+    }
+    let mut leaving = Leaving::new(cx, iif);
+    for packet in batch.drain(..) {
+        act_in_turn(cx, &mut leaving, packet);
+    }
+    leaving.flush(cx);
+}
+
+/// The same where trains are between the others.
+#[inline(never)]
+fn act_on_trains(cx: &mut Context<'_>, iif: u32, trains: &mut Vec<Train>, batch: &mut Vec<Packet>) {
     let mut leaving = Leaving::new(cx, iif);
     let mut packets = batch.drain(..);
     let mut lane = 0;

@@ -149,8 +149,8 @@ fn sockets_that_come_and_go_under_traffic_leave_nothing_behind() {
         thread::scope(|scope| {
             let packet = packets::udp(peer, own, 1000, 53, b"x");
             let sent = &sent;
-            scope.spawn(move || flood(stack, tun0, now, &packet, sent));
-            for worker in 0..2 {
+            let flooder = scope.spawn(move || flood(stack, tun0, now, &packet, sent));
+            let workers = [0, 1].map(|worker| {
                 scope.spawn(move || {
                     for turn in worker.. {
                         churn(stack, now, own, peer, turn);
@@ -158,7 +158,12 @@ fn sockets_that_come_and_go_under_traffic_leave_nothing_behind() {
                             break;
                         }
                     }
-                });
+                })
+            });
+            // What a thread keeps at hand is to be had when it has ended.
+            flooder.join().expect("the flooder");
+            for worker in workers {
+                worker.join().expect("no panic");
             }
         });
         assert!(rig.stack.udp_sockets().is_empty());

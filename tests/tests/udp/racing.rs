@@ -97,9 +97,8 @@ fn each_is_read_once(
                 }
             }
         };
-        scope.spawn(reader);
-        scope.spawn(reader);
-        scope.spawn(move || {
+        let readers = [scope.spawn(reader), scope.spawn(reader)];
+        let disturber = scope.spawn(move || {
             let _end = EndOnPanic(done);
             while !done.load(Ordering::Acquire) {
                 disturb(stack);
@@ -114,6 +113,10 @@ fn each_is_read_once(
             thread::yield_now();
         }
         done.store(true, Ordering::Release);
+        // Not only their work: what a thread keeps at hand is to be had when it has ended.
+        for thread in readers.into_iter().chain([disturber]) {
+            thread.join().expect("no panic");
+        }
     });
     let seen = seen.into_inner().expect("no panic");
     assert!(seen.iter().all(|times| *times == 1), "{:?}", rig.drops());

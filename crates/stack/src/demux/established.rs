@@ -36,12 +36,13 @@ const SHARDS: u32 = if cfg!(loom) { 2 } else { 64 };
 
 /// Entries per bucket on average, above which the table grows. Just before a round of splits ends,
 /// the buckets not yet split hold twice as many on average: few enough that hardly any overflows,
-/// which costs a lookup two lines and two surprises.
-const GROW_ABOVE: usize = 2;
+/// which costs a lookup two lines and two surprises. (Twice as many for loom, whose tables of two or
+/// three buckets are to stay so as an entry comes and goes.)
+const GROW_ABOVE: usize = if cfg!(loom) { 4 } else { 2 };
 
 /// Entries per bucket on average, below which it shrinks: far enough below [`GROW_ABOVE`] that a
 /// socket that comes and goes does not move others each time.
-const SHRINK_BELOW: usize = 1;
+const SHRINK_BELOW: usize = if cfg!(loom) { 2 } else { 1 };
 
 /// Entries of a line.
 const ENTRIES: usize = 8;
