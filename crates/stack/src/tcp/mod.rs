@@ -1,6 +1,6 @@
 //! TCP (RFC 9293).
 //!
-//! A [connection] is a pure state machine; around it:
+//! A `connection` is a pure state machine; around it:
 //!
 //! | | |
 //! |---|---|
@@ -11,8 +11,8 @@
 //! | `early` | connections that are found before any route is looked up |
 //! | `deadlines` | what time does |
 //! | `icmp` | what the network reports |
-//! | [`socket`] | what applications call |
-//! | [`table`], `listeners`, `ports`, `request`, [`time_wait`] | who is where |
+//! | `socket` | what applications call |
+//! | `table`, `listeners`, `ports`, `request`, `time_wait` | who is where |
 //! | `timers` | who is to be looked at when |
 
 mod aftermath;
