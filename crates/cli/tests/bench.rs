@@ -219,7 +219,7 @@ fn cores_lose_no_packet_without_counting_it() {
     if has_one_core() {
         return;
     }
-    let rows = rows("bench cores --rounds 3 --window 5 --json");
+    let rows = rows("bench cores --rounds 3 --window 20 --json");
     let mut places = Vec::new();
     for family in [4, 6] {
         for traffic in ["forward", "udp", "flood", "moving"] {
