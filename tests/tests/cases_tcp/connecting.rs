@@ -412,6 +412,27 @@ fn a_handshake_may_be_given_up() {
     });
 }
 
+/// A socket whose handshake failed may try again.
+#[test]
+fn a_refused_socket_may_connect_again() {
+    everywhere(|world| {
+        let id = world.connecting();
+        let mut peer = world.peer();
+        let syn = peer.answer(&mut world.rig);
+        peer.ack = syn.seq.wrapping_add(1);
+        let refusal = peer.segment(0, RST | ACK);
+        world.unanswered(&mut peer, &refusal);
+        let refused = world.rig.stack.tcp_is_connected(id);
+        assert_eq!(refused, Err(TcpError::ConnectionRefused));
+        let now = world.rig.now();
+        assert_eq!(world.rig.stack.tcp_connect(now, id, peer.addr), Ok(()));
+        peer.accept(&mut world.rig);
+        assert_eq!(world.rig.stack.tcp_is_connected(id), Ok(true));
+        peer.say(&mut world.rig, b"hello");
+        assert_eq!(world.read_all(id), b"hello");
+    });
+}
+
 /// One port may lead to many peers, and each answer finds its own.
 #[test]
 fn answers_find_the_connection_that_asked() {

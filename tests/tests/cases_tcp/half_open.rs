@@ -331,3 +331,68 @@ fn broken_options_are_passed_over() {
         });
     }
 }
+
+/// PAWS (RFC 7323 section 5.3) holds before the handshake is done, too; not for resets.
+#[test]
+fn an_old_timestamp_completes_no_handshake() {
+    for start in [1_000, 0xffff_ffff, 0x7fff_ffff_u32] {
+        everywhere(|world| {
+            let offer = Offer {
+                timestamps: Some(start),
+                ..Offer::PLAIN
+            };
+            let listener = world.listen(8);
+            let mut peer = world.peer().offering(offer);
+            peer.begin(&mut world.rig);
+            peer.offer.timestamps = Some(start.wrapping_sub(1));
+            let old = peer.segment(0, ACK);
+            let answer = world.answered(&mut peer, &old);
+            assert_eq!(answer.brief(), peer.plain_ack());
+            assert_eq!(world.states(), [TcpState::SynRecv]);
+            peer.offer.timestamps = Some(start.wrapping_add(1));
+            let ack = peer.segment(0, ACK);
+            world.unanswered(&mut peer, &ack);
+            assert!(
+                world
+                    .rig
+                    .stack
+                    .tcp_accept(listener)
+                    .expect("a listener")
+                    .is_some()
+            );
+
+            let mut other = world.peer_at(PEER_PORT + 1).offering(offer);
+            other.begin(&mut world.rig);
+            other.offer.timestamps = Some(start.wrapping_sub(1));
+            let reset = other.segment(0, RST);
+            world.unanswered(&mut other, &reset);
+            assert_eq!(world.states(), [TcpState::Established]);
+        });
+    }
+}
+
+/// What happens to a connection before anybody accepts it is told to who does.
+#[test]
+fn a_connection_lives_before_it_is_accepted() {
+    use forebay_stack::tcp::TcpError;
+    for end in [FIN | ACK, RST] {
+        everywhere(|world| {
+            let listener = world.listen(8);
+            let mut peer = world.peer();
+            peer.begin(&mut world.rig);
+            let ack = peer.segment(0, ACK);
+            world.unanswered(&mut peer, &ack);
+            peer.say(&mut world.rig, b"early");
+            peer.send(&mut world.rig, &peer.segment(0, end));
+            world.rig.output("tun0");
+            let accepted = world.rig.stack.tcp_accept(listener).expect("a listener");
+            let id = accepted.expect("a connection").id;
+            assert_eq!(world.read(id), Ok(Some(b"early".to_vec())));
+            let then = match end {
+                RST => Err(TcpError::ConnectionReset),
+                _ => Ok(Some(Vec::new())),
+            };
+            assert_eq!(world.read(id), then);
+        });
+    }
+}

@@ -224,9 +224,18 @@ fn half_open<F: Family>(
     };
     let terms = Terms::new(cx.view.sysctls, &host.settings, 1_500, F::HEADER_LEN);
     let range = segment.range();
+    // PAWS (RFC 7323 section 5.3): resets are not asked for their time.
+    let is_old = request
+        .timestamps
+        .zip(segment.options.timestamps)
+        .is_some_and(|(recent, theirs)| Seq(theirs.value).is_before(Seq(recent)))
+        && !segment.has(FLAG_RST);
+    if is_old {
+        cx.core.count(Counter::TcpExtPAWSEstab);
+    }
     let is_in_window =
         !range.end.is_before(next) && !segment.seq.is_after(next + u32::from(terms.window));
-    if !is_in_window {
+    if is_old || !is_in_window {
         let is_data = segment.len > 0 && !segment.has(FLAG_SYN);
         if !segment.has(FLAG_RST) && (is_data || may_answer(cx, arrived)) {
             let mut ack = Outgoing::bare(request.iss + 1, next, FLAG_ACK);
