@@ -5,6 +5,7 @@ mod closing;
 mod connecting;
 mod floods;
 mod half_open;
+mod hostile;
 mod marks;
 mod peer;
 mod ports;
