@@ -52,7 +52,9 @@ pub(super) fn receive<F: Family>(
     if segment.has(FLAG_ACK) {
         return on_cookie(cx, listener, packet, arrived);
     }
-    if !segment.has(FLAG_SYN) || segment.has(FLAG_FIN) || !F::is_unicast(arrived.peer.0) {
+    // One from the listener's own end ("land") would be answered to ourselves.
+    let is_from_somebody = F::is_unicast(arrived.peer.0) && arrived.peer != arrived.local;
+    if !segment.has(FLAG_SYN) || segment.has(FLAG_FIN) || !is_from_somebody {
         return Some(Fate::Dropped(DropReason::TcpListenFlags));
     }
     Some(on_syn(cx, listener, arrived, min_iss))
@@ -132,6 +134,7 @@ fn on_syn<F: Family>(
         retransmits: 0,
         sent_at: cx.now,
         deadline: cx.now + INITIAL_RTO,
+        answered_invalid: None,
     };
     let cookies = cx.view.sysctls.get(Knob::TcpSyncookies);
     let max = host.limit.max(1);
@@ -193,6 +196,7 @@ fn on_cookie<F: Family>(
         retransmits: 1,
         sent_at: cx.now,
         deadline: cx.now,
+        answered_invalid: None,
     };
     complete(cx, packet, arrived, &request, host)
 }
@@ -208,7 +212,9 @@ fn half_open<F: Family>(
     let next = request.irs + 1;
     if segment.has(FLAG_SYN) && !segment.has(FLAG_ACK) && segment.seq == request.irs {
         // Our answer was lost, or is slow.
-        send_answer(cx, arrived, request);
+        if may_answer(cx, arrived) {
+            send_answer(cx, arrived, request);
+        }
         return Some(Fate::Taken);
     }
     let Some(host) = host(cx, request.listener) else {
@@ -218,10 +224,20 @@ fn half_open<F: Family>(
     };
     let terms = Terms::new(cx.view.sysctls, &host.settings, 1_500, F::HEADER_LEN);
     let range = segment.range();
+    // PAWS (RFC 7323 section 5.3): resets are not asked for their time.
+    let is_old = request
+        .timestamps
+        .zip(segment.options.timestamps)
+        .is_some_and(|(recent, theirs)| Seq(theirs.value).is_before(Seq(recent)))
+        && !segment.has(FLAG_RST);
+    if is_old {
+        cx.core.count(Counter::TcpExtPAWSEstab);
+    }
     let is_in_window =
         !range.end.is_before(next) && !segment.seq.is_after(next + u32::from(terms.window));
-    if !is_in_window {
-        if !segment.has(FLAG_RST) {
+    if is_old || !is_in_window {
+        let is_data = segment.len > 0 && !segment.has(FLAG_SYN);
+        if !segment.has(FLAG_RST) && (is_data || may_answer(cx, arrived)) {
             let mut ack = Outgoing::bare(request.iss + 1, next, FLAG_ACK);
             ack.window = terms.window;
             arrived.reply(cx, &ack);
@@ -251,6 +267,26 @@ fn half_open<F: Family>(
     }
     cx.stack.tcp.requests.remove(&arrived.flow)?;
     complete(cx, packet, arrived, request, host)
+}
+
+/// Whether a segment that completes no handshake is answered: not too often
+/// (`tcp_invalid_ratelimit`).
+fn may_answer<F: Family>(cx: &Context<'_>, arrived: &Arrived<F>) -> bool {
+    let limit = cx
+        .view
+        .sysctls
+        .get(Knob::TcpInvalidRatelimit)
+        .unsigned_abs();
+    let wait = Duration::from_millis(limit);
+    let may = cx
+        .stack
+        .tcp
+        .requests
+        .may_answer(&arrived.flow, cx.now, wait);
+    if !may {
+        cx.core.count(Counter::TcpExtTCPACKSkippedSynRecv);
+    }
+    may
 }
 
 /// The handshake is done: a connection, to be accepted.

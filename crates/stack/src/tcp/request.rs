@@ -59,6 +59,8 @@ pub(crate) struct Request {
     pub(crate) sent_at: Instant,
     /// When the answer is sent again.
     pub(crate) deadline: Instant,
+    /// When a segment that was not the expected one was last answered.
+    pub(crate) answered_invalid: Option<Instant>,
 }
 
 const _: () = assert!(size_of::<Request>() <= 128);
@@ -165,6 +167,23 @@ impl Requests {
         let shard = self.shard(hash);
         let at = shard.find(flow, hash)?;
         Some(shard.entries[at as usize].request)
+    }
+
+    /// Whether a segment may be answered that is not the one that a request waits for: not more often
+    /// than every `wait`, or two ends that think alike would answer each other for ever. Counts as
+    /// answered.
+    pub(crate) fn may_answer(&self, flow: &Flow, now: Instant, wait: Duration) -> bool {
+        let hash = flow.hash(self.key);
+        let mut shard = self.shard(hash);
+        let Some(at) = shard.find(flow, hash) else {
+            return false;
+        };
+        let last = &mut shard.entries[at as usize].request.answered_invalid;
+        if last.is_some_and(|last| now - last < wait) {
+            return false;
+        }
+        *last = Some(now);
+        true
     }
 
     /// Takes a request out. Of all that ask for the same, one gets it.

@@ -90,11 +90,16 @@ pub(super) fn connection(
         Some(_) => TIMESTAMPS_LEN,
         None => 0,
     };
-    let mss = agreed.mss.min(payload(mtu, ip_header));
-    let mss = match settings.max_segment {
-        0 => mss,
-        most => mss.min(most),
+    // What the application asks for bounds the peer's, now and when the path changes.
+    let agreed = &Agreed {
+        mss: match settings.max_segment {
+            0 => agreed.mss,
+            most => agreed.mss.min(most),
+        },
+        ..*agreed
     };
+    let min_mss = u16::try_from(sysctls.get(Knob::TcpMinSndMss)).unwrap_or(u16::MAX);
+    let mss = agreed.mss.min(payload(mtu, ip_header)).max(min_mss);
     let mss = mss.saturating_sub(options).max(1);
     let [_, wmem, wmem_max] = sysctls.tcp_wmem();
     let sender = SenderConfig {
@@ -127,6 +132,7 @@ pub(super) fn connection(
         now: cx.now,
     };
     let manners = Manners {
+        min_mss,
         stdurg: sysctls.is_on(Knob::TcpStdurg),
         orphan_retries: match sysctls.get(Knob::TcpOrphanRetries) {
             0 => ORPHAN_RETRIES,

@@ -168,9 +168,12 @@ impl Connection {
         Some(wake)
     }
 
-    /// Whether nobody who has heard from us can acknowledge so little.
+    /// Whether nobody who has heard from us can acknowledge so little: it lies further back than
+    /// any window that we had, or than our first byte.
     fn is_ack_too_old(&self, segment: &Segment) -> bool {
-        let oldest = self.sender.una() - self.sender.max_window();
+        let sender = &self.sender;
+        let acked = u32::try_from(sender.bytes_acked()).unwrap_or(u32::MAX);
+        let oldest = sender.una() - sender.max_window().min(acked);
         segment.ack.is_before(oldest)
     }
 
@@ -267,10 +270,11 @@ impl Connection {
         Wake::BOTH
     }
 
-    /// Whether nobody is there to read what the segment brings beyond what we had.
+    /// Whether nobody will read what the segment brings beyond what we had, nor say any more.
     fn is_unwanted(&self, segment: &Segment) -> bool {
         let is_new = (segment.seq + segment.len).is_after(self.receiver.next());
-        self.is_orphan && is_new
+        let is_half_closed = matches!(self.state, State::FinWait1 | State::FinWait2);
+        self.is_read_shut && is_half_closed && is_new
     }
 
     /// RFC 3168 section 6.1.3.

@@ -24,7 +24,6 @@ impl Connection {
             return None;
         }
         self.sender.set_option_bytes(self.option_bytes());
-        self.sender.set_option_bytes(self.sack_bytes());
         if !self.is_closed()
             && let Some(segment) = self.sender.poll(now, hands.events)
         {
@@ -75,26 +74,6 @@ impl Connection {
             ..Outgoing::bare(segment.seq, Seq(0), flags)
         };
         self.acknowledging(hands, outgoing)
-    }
-
-    /// What SACK blocks take of a segment that leaves now.
-    fn sack_bytes(&self) -> u16 {
-        let sack = self.receiver.sack_blocks();
-        if sack.is_empty() {
-            return 0;
-        }
-        let timestamps = self.clock.map(|_| Timestamps { value: 0, echo: 0 });
-        let with = TcpOptions {
-            timestamps,
-            sack,
-            ..TcpOptions::default()
-        };
-        let without = TcpOptions {
-            timestamps,
-            ..TcpOptions::default()
-        };
-        // A header has 40 bytes for options.
-        (with.len() - without.len()) as u16
     }
 
     /// The urgent pointer of a segment that begins there (RFC 9293 section 3.8.5): how far it is to

@@ -112,6 +112,9 @@ pub(crate) struct Manners {
     pub(crate) orphan_retries: u8,
     /// The urgent pointer names the last urgent byte (`tcp_stdurg`).
     pub(crate) stdurg: bool,
+    /// Segments are not made smaller than this, options included, whatever the peer asks for: tiny
+    /// ones cost us, not it (`tcp_min_snd_mss`).
+    pub(crate) min_mss: u16,
     /// The least time between two answers to segments that don't belong (`tcp_invalid_ratelimit`).
     pub(crate) invalid_ratelimit: Duration,
 }
@@ -418,7 +421,8 @@ impl Connection {
         } else {
             0
         };
-        let mss = payload.min(self.peer_mss).saturating_sub(options).max(1);
+        let mss = payload.min(self.peer_mss).max(self.manners.min_mss);
+        let mss = mss.saturating_sub(options).max(1);
         self.sender.set_mss(mss, hands.events);
     }
 
@@ -478,3 +482,6 @@ impl Connection {
         self.sender.unacked_bytes() == 0 && self.sender.unsent_bytes() == 0
     }
 }
+
+#[cfg(test)]
+mod tests;

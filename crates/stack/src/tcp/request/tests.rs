@@ -39,6 +39,7 @@ fn request(of: SocketId, nth: u16, now: Instant) -> Request {
         retransmits: 0,
         sent_at: now,
         deadline: now + INITIAL_RTO,
+        answered_invalid: None,
     }
 }
 
@@ -70,6 +71,25 @@ fn an_answer_is_sent_again_ever_less_often() {
         (requests.get(&flow(1)), requests.len(listener(3))),
         (None, 0)
     );
+}
+
+#[test]
+fn stray_segments_are_answered_now_and_then() {
+    let requests = Requests::new(Key([1, 2]));
+    let wait = Duration::from_millis(500);
+    assert!(!requests.may_answer(&flow(1), ms(0), wait));
+    assert!(requests.insert(&flow(1), &request(listener(3), 1, ms(0)), 10));
+    for (at, expected) in [
+        (0, true),
+        (0, false),
+        (499, false),
+        (500, true),
+        (999, false),
+        (1_000, true),
+    ] {
+        assert_eq!(requests.may_answer(&flow(1), ms(at), wait), expected);
+    }
+    assert!(requests.may_answer(&flow(1), ms(1_000), Duration::ZERO));
 }
 
 #[test]

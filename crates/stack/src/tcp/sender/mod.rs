@@ -271,6 +271,11 @@ impl Sender {
         self.max_window
     }
 
+    /// Bytes that the peer has acknowledged.
+    pub(crate) fn bytes_acked(&self) -> u64 {
+        self.totals.bytes_acked
+    }
+
     /// No more is to come: a FIN goes behind the last byte.
     pub(crate) fn finish(&mut self) {
         self.is_finished = true;
