@@ -26,6 +26,17 @@ fn a_handshake_ends_in_a_connection() {
     });
 }
 
+/// As on Linux: neither is an error, and neither is done yet.
+#[test]
+fn who_reads_or_writes_before_the_handshake_is_done_waits() {
+    everywhere(|world| {
+        let id = world.connecting();
+        assert_eq!(world.read(id), Ok(None));
+        assert_eq!(world.try_write(id, b"early"), Ok(None));
+        world.close(id);
+    });
+}
+
 /// RFC 9293 section 3.10.7.3.
 #[test]
 fn a_syn_that_waits_for_its_answer_meets_each_segment() {

@@ -44,6 +44,8 @@ fn a_flood_is_answered_with_cookies() {
             assert_eq!(info.window_scale.is_some(), timestamps.is_some());
             assert_eq!(info.sack, timestamps.is_some());
             assert_eq!(info.timestamps, timestamps.is_some());
+            // A cookie tells no round trip, and no loss either.
+            assert_eq!(info.cwnd, 10);
             peer.answers(&mut world.rig);
             assert_eq!(world.write(id, b"hello"), 5);
             assert_eq!(peer.answer(&mut world.rig).payload, b"hello");

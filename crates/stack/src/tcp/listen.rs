@@ -69,7 +69,25 @@ struct Host {
     limit: u32,
 }
 
-fn host(cx: &mut Context<'_>, listener: SocketId) -> Option<Host> {
+impl Host {
+    /// The way back to who sent the segment, and what is offered on it.
+    fn meet<'g, F: Family>(
+        &self,
+        cx: &Context<'g>,
+        arrived: &Arrived<F>,
+    ) -> Option<(Path<'g, F>, Terms)> {
+        let path = Path {
+            ttl: self.settings.ttl,
+            tos: self.settings.tos,
+            ..Path::back(cx, arrived)?
+        };
+        let mtu = path.route.mtu;
+        let terms = Terms::new(cx.view.sysctls, &self.settings, mtu, F::HEADER_LEN);
+        Some((path, terms))
+    }
+}
+
+fn host(cx: &Context<'_>, listener: SocketId) -> Option<Host> {
     let socket = cx.stack.tcp.slots.lock(listener)?;
     let Role::Listener(backlog) = &socket.role else {
         return None;
@@ -101,17 +119,11 @@ fn on_syn<F: Family>(
     if host.is_full {
         return overflow(cx);
     }
-    let Some(path) = Path::back(cx, arrived) else {
+    let Some((path, terms)) = host.meet(cx, arrived) else {
         return Fate::Dropped(DropReason::TcpNoSocket);
     };
     let segment = &arrived.segment;
     let options = &segment.options;
-    let terms = Terms::new(
-        cx.view.sysctls,
-        &host.settings,
-        path.route.mtu,
-        F::HEADER_LEN,
-    );
     let first_numbers = &cx.stack.tcp.first_numbers;
     let iss = match min_iss {
         Some(min_iss) => min_iss,
@@ -132,7 +144,8 @@ fn on_syn<F: Family>(
         window: segment.window,
         ecn: terms.takes_ecn && segment.has(FLAG_ECE) && segment.has(FLAG_CWR),
         retransmits: 0,
-        sent_at: cx.now,
+        own_window: terms.window,
+        sent_at: Some(cx.now),
         deadline: cx.now + INITIAL_RTO,
         answered_invalid: None,
     };
@@ -177,7 +190,8 @@ fn on_cookie<F: Family>(
     if host.is_full {
         return Some(overflow(cx));
     }
-    let offset = tcp.first_numbers.timestamp_offset(&arrived.flow);
+    let (_, terms) = host.meet(cx, arrived)?;
+    let offset = cx.stack.tcp.first_numbers.timestamp_offset(&arrived.flow);
     let timestamps = segment.options.timestamps;
     let said = timestamps.map(|it| cookies::Agreed::from_timestamp(it.echo.wrapping_sub(offset)));
     let said = said.unwrap_or_default();
@@ -192,9 +206,9 @@ fn on_cookie<F: Family>(
         offset,
         window: segment.window,
         ecn: said.ecn,
-        // What was sent when is not known.
-        retransmits: 1,
-        sent_at: cx.now,
+        retransmits: 0,
+        own_window: terms.window,
+        sent_at: None,
         deadline: cx.now,
         answered_invalid: None,
     };
@@ -222,7 +236,6 @@ fn half_open<F: Family>(
         cx.stack.tcp.requests.remove(&arrived.flow);
         return None;
     };
-    let terms = Terms::new(cx.view.sysctls, &host.settings, 1_500, F::HEADER_LEN);
     let range = segment.range();
     // PAWS (RFC 7323 section 5.3): resets are not asked for their time.
     let is_old = request
@@ -234,12 +247,12 @@ fn half_open<F: Family>(
         cx.core.count(Counter::TcpExtPAWSEstab);
     }
     let is_in_window =
-        !range.end.is_before(next) && !segment.seq.is_after(next + u32::from(terms.window));
+        !range.end.is_before(next) && !segment.seq.is_after(next + u32::from(request.own_window));
     if is_old || !is_in_window {
         let is_data = segment.len > 0 && !segment.has(FLAG_SYN);
         if !segment.has(FLAG_RST) && (is_data || may_answer(cx, arrived)) {
             let mut ack = Outgoing::bare(request.iss + 1, next, FLAG_ACK);
-            ack.window = terms.window;
+            ack.window = request.own_window;
             arrived.reply(cx, &ack);
         }
         return Some(Fate::Taken);
@@ -297,13 +310,7 @@ fn complete<F: Family>(
     request: &Request,
     host: Host,
 ) -> Option<Fate> {
-    let path = Path::back(cx, arrived)?;
-    let terms = Terms::new(
-        cx.view.sysctls,
-        &host.settings,
-        path.route.mtu,
-        F::HEADER_LEN,
-    );
+    let (path, terms) = host.meet(cx, arrived)?;
     let agreed = request.agreed(&terms, arrived, cx);
     let mtu = path.route.mtu;
     let connection = terms::connection(cx, &host.settings, &agreed, mtu, F::HEADER_LEN);
@@ -355,15 +362,9 @@ fn send_answer<F: Family>(cx: &mut Context<'_>, arrived: &Arrived<F>, request: &
     let Some(host) = host(cx, request.listener) else {
         return;
     };
-    let Some(path) = Path::back(cx, arrived) else {
+    let Some((path, terms)) = host.meet(cx, arrived) else {
         return;
     };
-    let terms = Terms::new(
-        cx.view.sysctls,
-        &host.settings,
-        path.route.mtu,
-        F::HEADER_LEN,
-    );
     let _ = path.send(cx, &request.answer(&terms, cx.now), []);
 }
 
@@ -392,7 +393,7 @@ impl Request {
     fn answer(&self, terms: &Terms, now: crate::time::Instant) -> Outgoing {
         let ecn = if self.ecn { FLAG_ECE } else { 0 };
         Outgoing {
-            window: terms.window,
+            window: self.own_window,
             options: TcpOptions {
                 mss: Some(terms.mss),
                 window_scale: terms.window_scale.filter(|_| self.window_scale.is_some()),
@@ -418,12 +419,16 @@ impl Request {
         let echoed = clock
             .zip(segment.options.timestamps)
             .and_then(|(clock, theirs)| clock.round_trip(theirs, cx.now));
-        let measured = (!was_retransmitted).then(|| cx.now - self.sent_at);
+        let measured = self
+            .sent_at
+            .filter(|_| !was_retransmitted)
+            .map(|sent_at| cx.now - sent_at);
         Agreed {
             iss: self.iss,
             irs: self.irs,
             mss: self.mss,
             window: u32::from(segment.window) << shift,
+            own_window: self.own_window,
             scales,
             sack: self.sack,
             clock,

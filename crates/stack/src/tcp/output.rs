@@ -43,7 +43,7 @@ impl<'g, F: Family> Path<'g, F> {
         })
     }
 
-    /// Sends a segment; `fill` hands over the bytes of its payload, in pieces.
+    /// Sends a segment; `payload` is its bytes, in pieces.
     pub(super) fn send<'s, I: IntoIterator<Item = &'s [u8]>>(
         &self,
         cx: &mut Context<'_>,

@@ -41,6 +41,9 @@ use crate::wire::{TcpHeader, protocol};
 /// The mark of congestion in the traffic class (RFC 3168 section 5).
 const ECN_CE: u8 = 0x03;
 
+/// How often a segment's connection is looked for that has just ended each time.
+const LOOKS: u32 = 8;
+
 /// Takes in a segment for this host.
 pub(crate) fn receive<F: Family>(cx: &mut Context<'_>, mut packet: Packet) {
     // A connection has two ends (RFC 9293 section 3.9.2.3, MUST-57): who sends segments to a crowd
@@ -87,7 +90,7 @@ fn demux<F: Family>(cx: &mut Context<'_>, packet: &Packet, arrived: &Arrived<F>)
     {
         return Fate::Taken;
     }
-    loop {
+    for _ in 0..LOOKS {
         match cx.stack.tcp.connections.lookup(&arrived.flow, arrived.iif) {
             Some(Found::Socket(id)) => {
                 if to_socket(cx, id, packet, arrived) {
@@ -103,6 +106,8 @@ fn demux<F: Family>(cx: &mut Context<'_>, packet: &Packet, arrived: &Arrived<F>)
             None => return to_listener(cx, packet, arrived, None),
         }
     }
+    // Connections of the flow end and begin as fast as we look. The sender will try again.
+    Fate::Dropped(DropReason::TcpNoSocket)
 }
 
 /// Hands the segment to who makes connections of segments, or tells the sender that nobody does.

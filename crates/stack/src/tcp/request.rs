@@ -55,8 +55,10 @@ pub(crate) struct Request {
     pub(crate) offset: u32,
     /// How often time had the answer sent again.
     pub(crate) retransmits: u8,
-    /// When the SYN was answered first.
-    pub(crate) sent_at: Instant,
+    /// The window that the answer offers.
+    pub(crate) own_window: u16,
+    /// When the SYN was answered first; nobody knows that of a cookie.
+    pub(crate) sent_at: Option<Instant>,
     /// When the answer is sent again.
     pub(crate) deadline: Instant,
     /// When a segment that was not the expected one was last answered.

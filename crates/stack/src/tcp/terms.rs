@@ -122,7 +122,7 @@ pub(super) fn connection(
     let own_mss = payload(mtu, ip_header);
     let receiver = ReceiverConfig {
         next: agreed.irs + 1,
-        window: initial_window(buffer, own_mss).into(),
+        window: agreed.own_window.into(),
         window_scale: agreed.scales.map_or(0, |(_, ours)| ours),
         buffer,
         max_buffer,

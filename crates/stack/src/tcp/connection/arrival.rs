@@ -163,7 +163,7 @@ impl Connection {
             }
         }
         if self.sender.is_fin_acked() {
-            wake |= self.on_fin_acked(hands);
+            wake |= self.on_fin_acked();
         }
         Some(wake)
     }
@@ -177,14 +177,9 @@ impl Connection {
         segment.ack.is_before(oldest)
     }
 
-    fn on_fin_acked(&mut self, hands: &Hands<'_>) -> Wake {
+    fn on_fin_acked(&mut self) -> Wake {
         self.state = match self.state {
-            State::FinWait1 => {
-                if self.is_orphan {
-                    self.fin_deadline = Some(hands.now + self.manners.fin_timeout);
-                }
-                State::FinWait2
-            }
+            State::FinWait1 => State::FinWait2,
             State::Closing => State::TimeWait,
             State::LastAck => State::Closed,
             _ => return Wake::default(),

@@ -46,6 +46,8 @@ pub(crate) struct Agreed {
     pub(crate) mss: u16,
     /// The peer's window as of its SYN or the segment that ended the handshake.
     pub(crate) window: u32,
+    /// The window that we have offered.
+    pub(crate) own_window: u16,
     /// Shifts of the peer's window and of ours; both scale or none does.
     pub(crate) scales: Option<(u8, u8)>,
     pub(crate) sack: bool,
@@ -271,6 +273,7 @@ impl Handshake {
             irs: theirs.irs,
             mss: options.mss.unwrap_or(DEFAULT_MSS),
             window,
+            own_window: offer.window,
             scales: options.window_scale.zip(offer.window_scale),
             sack: offer.sack && options.sack_permitted,
             clock: clock.map(|(offset, it)| TimestampClock::new(offset, it.value, now)),

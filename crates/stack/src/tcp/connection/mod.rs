@@ -148,8 +148,6 @@ pub(crate) struct Connection {
     is_orphan: bool,
     /// The application reads no more (`shutdown`), though it may still hold the socket.
     is_read_shut: bool,
-    /// When an orphan in FIN-WAIT-2 is given up.
-    fin_deadline: Option<Instant>,
     /// Why it ended, until somebody is told.
     error: Option<TcpError>,
     tally: Tally,
@@ -201,7 +199,6 @@ impl Connection {
             manners,
             is_orphan: false,
             is_read_shut: false,
-            fin_deadline: None,
             error: None,
             tally: Tally {
                 last_recv: now,
@@ -372,9 +369,6 @@ impl Connection {
             return self.abort(hands.now);
         }
         self.shutdown_write();
-        if self.state == State::FinWait2 {
-            self.fin_deadline = Some(hands.now + self.manners.fin_timeout);
-        }
     }
 
     /// Ends the connection at once, and tells the peer.
@@ -406,7 +400,6 @@ impl Connection {
     /// What is left of it is somebody else's from here on.
     pub(crate) fn end(&mut self) {
         self.state = State::TimeWait;
-        self.fin_deadline = None;
     }
 
     /// How long a connection without a socket waits for the peer's FIN.
@@ -448,7 +441,6 @@ impl Connection {
             self.sender.deadline(),
             self.receiver.ack_deadline(),
             keepalive,
-            self.fin_deadline,
         ];
         deadlines.into_iter().flatten().min()
     }
@@ -458,11 +450,6 @@ impl Connection {
         let now = hands.now;
         if self.is_closed() {
             return Wake::default();
-        }
-        if self.fin_deadline.is_some_and(|deadline| deadline <= now) {
-            // The rest of the conversation is the time-wait entry's.
-            self.state = State::TimeWait;
-            return Wake::BOTH;
         }
         if self.sender.on_timeout(now, hands.events).is_some() {
             hands.events.count(Counter::TcpExtTCPAbortOnTimeout);

@@ -41,6 +41,7 @@ impl End {
             irs,
             mss: MSS,
             window: 60_000,
+            own_window: 60_000,
             scales: None,
             sack: true,
             clock: clock.map(|recent| TimestampClock::new(0, recent, now)),

@@ -37,7 +37,8 @@ fn request(of: SocketId, nth: u16, now: Instant) -> Request {
         timestamps: Some(5),
         offset: 6,
         retransmits: 0,
-        sent_at: now,
+        own_window: 0,
+        sent_at: Some(now),
         deadline: now + INITIAL_RTO,
         answered_invalid: None,
     }

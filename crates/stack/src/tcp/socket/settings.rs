@@ -3,6 +3,8 @@
 use core::time::Duration;
 
 use super::{Role, Socket, with_socket};
+use crate::core::Context;
+use crate::family::{Family as _, V4, V6};
 use crate::packet::IpVersion;
 use crate::socket::SocketId;
 use crate::stack::Stack;
@@ -184,27 +186,35 @@ impl Stack {
     ///
     /// [`NotOpen`].
     pub fn tcp_options(&self, id: SocketId) -> Result<TcpOptionValues, NotOpen> {
-        let (rmem, wmem, ttl) = self.with_context(Instant::ZERO, |cx| {
-            let sysctls = cx.view.sysctls;
-            let ttl = sysctls.get(Knob::IpDefaultTtl);
-            (sysctls.tcp_rmem(), sysctls.tcp_wmem(), ttl)
-        });
-        let default_ttl = u8::try_from(ttl).unwrap_or(u8::MAX);
-        let socket = self.tcp.slots.lock(id).ok_or(NotOpen)?;
+        self.with_context(Instant::ZERO, |cx| {
+            let socket = self.tcp.slots.lock(id).ok_or(NotOpen)?;
+            Ok(socket.option_values(cx))
+        })
+    }
+}
+
+impl Socket {
+    fn option_values(&self, cx: &Context<'_>) -> TcpOptionValues {
+        let sysctls = cx.view.sysctls;
+        let ([_, rmem, _], [_, wmem, _]) = (sysctls.tcp_rmem(), sysctls.tcp_wmem());
         let Settings {
             flags, keepalive, ..
-        } = &socket.settings;
-        let settings = &socket.settings;
-        let (receive_buffer, send_buffer) = match &socket.role {
+        } = &self.settings;
+        let settings = &self.settings;
+        let (receive_buffer, send_buffer) = match &self.role {
             Role::Connected(connection) => {
                 (connection.receiver().buffer(), connection.sender().buffer())
             }
             _ => (
-                settings.receive_buffer.unwrap_or(rmem[1]),
-                settings.send_buffer.unwrap_or(wmem[1]),
+                settings.receive_buffer.unwrap_or(rmem),
+                settings.send_buffer.unwrap_or(wmem),
             ),
         };
-        Ok(TcpOptionValues {
+        let default_ttl = match self.version {
+            IpVersion::V4 => V4::default_ttl(cx.view, settings.device),
+            IpVersion::V6 => V6::default_ttl(cx.view, settings.device),
+        };
+        TcpOptionValues {
             no_delay: flags.no_delay,
             cork: flags.cork,
             quick_ack: flags.quick_ack,
@@ -228,11 +238,9 @@ impl Stack {
             oob_inline: flags.oob_inline,
             max_segment: settings.max_segment,
             max_pacing_rate: settings.max_pacing_rate,
-        })
+        }
     }
-}
 
-impl Socket {
     fn set(
         &mut self,
         now: Instant,

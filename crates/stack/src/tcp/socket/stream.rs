@@ -30,6 +30,10 @@ impl Stack {
         peek: bool,
     ) -> Result<Option<usize>, TcpError> {
         self.with_tcp(now, id, |cx, socket| {
+            // Until the handshake is done, readers wait, too.
+            if let Role::Connecting(_) = socket.role {
+                return (Ok(None), Wake::default());
+            }
             let read = match socket.connection() {
                 Ok(connection) => cx.with_hands(|hands| connection.read(hands, bufs, peek)),
                 Err(error) => Err(error),
